@@ -1,0 +1,237 @@
+"""What a run can be told: one model a stage, and `RunConfig` for the whole.
+
+Unknown keys and wrong types are refused. Each field says its unit and why its default is what it is. A stage's section
+enters its artifact's key, so a changed value re-runs that stage and the later ones, and nothing before.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+StageName = Literal["normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain"]
+STAGES: tuple[StageName, ...] = ("normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain")
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, strictly typed, closed to unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class InputConfig(Section):
+    """One place with raw files."""
+
+    path: str = Field(min_length=1)
+    """A file, a folder (searched through) or a glob such as `raw/**/*.jsonl.zst`."""
+    source: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")
+    """The name that its documents carry. Of two near-duplicates the one from the earlier input is kept."""
+    text_field: str = "text"
+    """Which field of a JSON line or column of a Parquet file holds the text."""
+    id_field: str = "id"
+    """Which field holds the record's own name; kept in `meta` where it is present."""
+
+
+class ExecutorConfig(Section):
+    """Who works on the shards of the data stages. Has no influence on any output."""
+
+    kind: Literal["processes"] = "processes"
+    workers: int | None = Field(default=None, ge=1)
+    """Processes; as many as this process may use cores where it is left out."""
+
+
+class NormalizeConfig(Section):
+    """Raw files to documents in one script, one width and one kind of newline."""
+
+    shard_bytes: int = Field(default=64 * 2**20, ge=1)
+    """Raw bytes that make one shard, the unit of work and of restart. 64 MiB is about a second of work."""
+    bad_records_limit: int = Field(default=100, ge=0)
+    """Files and lines that cannot be read are counted, listed and skipped; more than this many stop the stage."""
+    mojibake: bool = True
+    """Repair text that was decoded with the wrong code page, where it shows the signs of it (ftfy)."""
+    width: bool = True
+    """Full-width letters, digits and symbols to ASCII. Chinese punctuation stays."""
+    conversion: Literal["t2s", "tw2s", "hk2s", "tw2sp", "off"] = "t2s"
+    """OpenCC configuration for lines in traditional script. `tw2sp` also replaces Taiwan's vocabulary."""
+    protected_words: str | None = None
+    """A text file with one word a line that conversion must leave alone, beside the words that come with the project."""
+
+
+class DedupConfig(Section):
+    """Which documents repeat an earlier one."""
+
+    threshold: float = Field(default=0.8, gt=0, lt=1)
+    """Jaccard similarity of shingles from which a document is a near-duplicate. 0.8 is what most published corpora use."""
+    permutations: int = Field(default=128, ge=16, le=1024)
+    """Length of a MinHash signature: 128 gives a standard error of 0.035 at the threshold."""
+    shingle_units: int = Field(default=5, ge=1, le=32)
+    """Units (one Chinese character, or one Latin word or number) in a shingle."""
+    paragraph_characters: int = Field(default=60, ge=0)
+    """Paragraphs of at least this many characters that an earlier kept document has are taken out; 0 leaves them all."""
+
+
+class FilterConfig(Section):
+    """Which documents and lines are noise. Defaults let technical prose with code, tables and formulas pass."""
+
+    min_characters: int = Field(default=60, ge=0)
+    """Shortest document worth training on, in characters without white space."""
+    min_han_share: Share = 0.3
+    """Least share of Han characters among all letters outside code. 0.3 is ChineseWebText's line."""
+    max_characters_without_punctuation: int = Field(default=300, ge=1)
+    """Longest stretch of prose with no punctuation mark, Chinese or ASCII; menus and word lists exceed it."""
+    max_noise_line_share: Share = 0.5
+    """Of a document's lines, the largest share that may be navigation or advertisement. Below it only the lines go."""
+    max_garbled_share: Share = 0.02
+    """Largest share of replacement, control and private-use characters and of known decoding rubbish (锟斤拷)."""
+
+
+class ChunkConfig(Section):
+    """How documents are cut into pieces of about two sequences."""
+
+    sequences_per_chunk: float = Field(default=2.0, gt=0)
+    """Length aimed at, in sequences of `pack.seq_length` tokens."""
+    characters_per_token: float = Field(default=1.6, gt=0)
+    """Estimate that turns tokens into characters; 1.5 to 1.8 for Chinese text and vocabularies of 32k to 152k."""
+
+
+class TokenizerConfig(Section):
+    """Which tokenizer. With no `path` a byte-level BPE is trained on the corpus."""
+
+    path: str | None = None
+    """A Hugging Face folder or a `tokenizer.json`."""
+    eos_token: str = "<|endoftext|>"
+    """The token that ends a document; must be one of the tokenizer's."""
+    vocab_size: int = Field(default=32000, ge=512)
+    """Size of a vocabulary to be trained, special tokens included; without effect when `path` is given."""
+
+
+class PackConfig(Section):
+    """Chunks to sequences of token ids of one length, without padding."""
+
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    seq_length: int = Field(default=2048, ge=8)
+    """Tokens that the model sees at once. A stored sequence has one more, since inputs and labels are shifted by one."""
+
+
+class ModelConfig(Section):
+    """The network. The vocabulary's size comes from the tokenizer, the sequence length from `pack`."""
+
+    family: Literal["llama"] = "llama"
+    hidden_size: int = Field(default=128, ge=8)
+    intermediate_size: int = Field(default=352, ge=8)
+    num_layers: int = Field(default=2, ge=1)
+    num_heads: int = Field(default=4, ge=1)
+    num_kv_heads: int | None = Field(default=None, ge=1)
+    """Heads of keys and values (grouped-query attention); as many as `num_heads` where it is left out."""
+    rms_norm_eps: float = Field(default=1e-5, gt=0)
+    initializer_range: float = Field(default=0.02, gt=0)
+
+    @model_validator(mode="after")
+    def check_heads(self) -> Self:
+        if self.hidden_size % self.num_heads or (self.hidden_size // self.num_heads) % 2:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} over num_heads {self.num_heads} must be a whole, even number "
+                "(the length of a head, which rotary embedding halves); choose num_heads accordingly"
+            )
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_heads {self.num_heads} must be a multiple of num_kv_heads {self.num_kv_heads}")
+        return self
+
+
+class TrainingConfig(Section):
+    """What smoke and pretrain have in common: device, precision, batch, optimizer."""
+
+    device: Literal["CPU", "Ascend"] = "CPU"
+    workers: int = Field(default=1, ge=1)
+    """Training processes, one a device; more than one means data parallel under `msrun`."""
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    """Compute precision. CPU has no bf16 kernels."""
+    batch_size: int = Field(default=8, ge=1)
+    """Sequences a step on each device."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Peak. 1e-4 to 3e-4 from scratch at billions of parameters; small models take ten times as much."""
+    final_learning_rate: float = Field(default=0.0, ge=0)
+    """Where the cosine ends."""
+    warmup_share: Share = 0.03
+    """Share of the steps in which the learning rate rises from 0."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    """0.95 follows large-batch gradients faster than Adam's 0.999."""
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+    max_gradient_norm: float = Field(default=1.0, gt=0)
+    loss_scale: int = Field(default=65536, ge=1)
+    """Where the dynamic loss scale starts; used with fp16 alone."""
+    recompute: bool = False
+    """Compute activations again in the backward pass: less memory, up to a third more work."""
+    timeout_minutes: float = Field(default=30, gt=0)
+    """Stop when no training step has ended for so long."""
+
+    @model_validator(mode="after")
+    def check_learning_rates(self) -> Self:
+        if self.device == "CPU" and self.precision == "bf16":
+            raise ValueError("precision bf16 has no kernels on CPU; write fp32 or fp16, or device: Ascend")
+        if self.final_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"final_learning_rate {self.final_learning_rate} is above learning_rate {self.learning_rate}; "
+                "the cosine falls from the second to the first"
+            )
+        return self
+
+
+class SmokeConfig(Section):
+    """A short training that must succeed before the long one may start."""
+
+    steps: int = Field(default=100, ge=10)
+    min_loss_drop: float = Field(default=0.1, ge=0)
+    """By how much (nats a token) the mean loss of the last tenth of the steps must lie below that of the first tenth."""
+    max_overflow_share: Share = 0.25
+    """Largest share of steps that fp16 overflow may skip; a dynamic loss scale needs a few to find its level."""
+
+
+class PretrainConfig(Section):
+    """The long training."""
+
+    steps: int | None = Field(default=None, ge=1)
+    """Optimizer steps. Give this or `epochs`."""
+    epochs: float | None = Field(default=None, gt=0)
+    """Passes over the token dataset; one where neither this nor `steps` is given."""
+    checkpoint_every: int = Field(default=500, ge=1)
+    """Steps between two checkpoints."""
+    keep_checkpoints: int = Field(default=3, ge=2)
+    """How many to keep. At least two, so that one is whole while the next is written."""
+
+    @model_validator(mode="after")
+    def check_length(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"steps {self.steps} and epochs {self.epochs} both say how long to train; give one of them")
+        return self
+
+
+class RunConfig(Section):
+    """A whole run: where from, where to, and each stage's section. Relative paths start at the current folder."""
+
+    inputs: list[InputConfig] = Field(min_length=1)
+    workspace: str = "runs"
+    """Folder for artifacts, checkpoints and the local Prefect server's database."""
+    seed: int = Field(default=1, ge=0)
+    """Decides the order of documents and sequences and the initial weights."""
+    executor: ExecutorConfig = ExecutorConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    dedup: DedupConfig = DedupConfig()
+    filter: FilterConfig = FilterConfig()
+    chunk: ChunkConfig = ChunkConfig()
+    pack: PackConfig = PackConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    smoke: SmokeConfig = SmokeConfig()
+    pretrain: PretrainConfig = PretrainConfig()
+
+    @model_validator(mode="after")
+    def check_sources(self) -> Self:
+        names = [place.source for place in self.inputs]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"inputs: the source name {repeated[0]!r} is given twice; each input needs its own")
+        return self

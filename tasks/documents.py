@@ -1,0 +1,65 @@
+"""The tables that flow between the data stages, and the one reader and writer of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.files import atomic_path
+
+DOCUMENTS = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),  # source/file#position, the same in every run
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("meta", pa.string(), nullable=False),  # JSON object: what the raw record had beside its text
+    ]
+)
+
+REMOVED = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),  # what was taken out: the document, paragraph or line
+        pa.field("scope", pa.string(), nullable=False),  # "document", "paragraph" or "line"
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("score", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("duplicate_of", pa.string()),  # id of the document that it repeats
+        pa.field("detail", pa.string()),
+    ]
+)
+
+CHUNKS = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),  # characters from the document's beginning
+        pa.field("last", pa.bool_(), nullable=False),  # ends its document
+        pa.field("heading", pa.string(), nullable=False),  # path of headings, joined by " > "
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+
+def write_table(target: Path, table: pa.Table) -> int:
+    """Write a table as Parquet under its final name at once; return its rows."""
+    with atomic_path(target) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+    return int(table.num_rows)
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    return pq.read_table(path, columns=columns)
+
+
+def removed_document(document: Mapping[str, Any], rule: str, score: float | None, threshold: float | None) -> dict[str, Any]:
+    """Return the row of `REMOVED` for a whole document. Units of score and threshold are the rule's."""
+    row = {"id": document["id"], "source": document["source"], "text": document["text"], "scope": "document"}
+    return row | {"rule": rule, "score": score, "threshold": threshold}
+
+
+def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=schema)

@@ -1,0 +1,75 @@
+"""Hashing and atomic writing: a file stands under its final name only when it is whole and on the disk."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+READ_BYTES = 4 * 2**20
+
+
+def checksum(path: Path) -> str:
+    """Return the XXH3-128 of a file's bytes, in hexadecimal digits."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as stream:
+        while block := stream.read(READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def content_key(parts: Any) -> str:
+    """Return the 24 hexadecimal digits that stand for a JSON value, the same for equal values in any key order."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Give a temporary path beside `target`; what was written there becomes `target` if the block succeeds."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(target: Path, value: Any) -> None:
+    with atomic_path(target) as temporary:
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+class Fingerprints:
+    """Checksums of files, remembered by path, size and modification time so that an unchanged file is read once.
+
+    Only a shortcut: when its own file is lost, unreadable or overwritten by another run, checksums are computed anew.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, list[Any]] = {}
+        try:
+            self._known = json.loads(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+            self._known = {}
+
+    def checksum(self, path: Path) -> str:
+        """Return the file's checksum, computed only if size or modification time differ from what is remembered."""
+        status = path.stat()
+        entry = self._known.get(str(path.absolute()))
+        if entry and entry[:2] == [status.st_size, status.st_mtime_ns]:
+            return str(entry[2])
+        digest = checksum(path)
+        self._known[str(path.absolute())] = [status.st_size, status.st_mtime_ns, digest]
+        return digest
+
+    def save(self) -> None:
+        write_json(self._file, self._known)
