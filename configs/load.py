@@ -45,7 +45,9 @@ def _read_yaml(file: str) -> tuple[dict[str, Any], dict[Location, str], list[str
     try:
         text = Path(file).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(file, ["the file does not exist; give the path of a YAML file such as configs/demo.yaml"]) from None
+        raise ConfigError(
+            file, ["the file does not exist; give the path of a YAML file such as configs/demo.yaml"]
+        ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(file, [f"byte {error.start} is not UTF-8; save the file as UTF-8"]) from None
     except OSError as error:

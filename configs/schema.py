@@ -77,7 +77,8 @@ class FilterConfig(Section):
     min_characters: int = Field(default=60, ge=0)
     """Shortest document worth training on, in characters without white space."""
     min_han_share: Share = 0.3
-    """Least share of Han characters among all letters outside code. 0.3 is ChineseWebText's line."""
+    """Least share of Han characters among Han characters and words of other scripts, outside code. 0.3 is
+    ChineseWebText's line."""
     max_characters_without_punctuation: int = Field(default=300, ge=1)
     """Longest stretch of prose with no punctuation mark, Chinese or ASCII; menus and word lists exceed it."""
     max_noise_line_share: Share = 0.5
@@ -205,7 +206,9 @@ class PretrainConfig(Section):
     @model_validator(mode="after")
     def check_length(self) -> Self:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError(f"steps {self.steps} and epochs {self.epochs} both say how long to train; give one of them")
+            raise ValueError(
+                f"steps {self.steps} and epochs {self.epochs} both say how long to train; give one of them"
+            )
         return self
 
 

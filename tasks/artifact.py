@@ -137,8 +137,12 @@ class Workspace:
 
     root: Path
 
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
     def folder(self, stage: StageName, key: str) -> Path:
-        return self.root / "artifacts" / stage / key
+        return self.artifacts / stage / key
 
     @property
     def fingerprints(self) -> Fingerprints:

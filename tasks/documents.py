@@ -1,5 +1,6 @@
 """The tables that flow between the data stages, and the one reader and writer of them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,31 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     return pq.read_table(path, columns=columns)
 
 
-def removed_document(document: Mapping[str, Any], rule: str, score: float | None, threshold: float | None) -> dict[str, Any]:
+def removed_document(
+    document: Mapping[str, Any], rule: str, score: float | None, threshold: float | None
+) -> dict[str, Any]:
     """Return the row of `REMOVED` for a whole document. Units of score and threshold are the rule's."""
     row = {"id": document["id"], "source": document["source"], "text": document["text"], "scope": "document"}
     return row | {"rule": rule, "score": score, "threshold": threshold}
+
+
+def write_documents(
+    folder: Path, index: int, documents_in: int, kept: list[dict[str, Any]], removed: list[dict[str, Any]]
+) -> tuple[dict[str, int | None], Counter[str]]:
+    """Write shard `index`: the documents that stay, and rows of `REMOVED` for what goes. Return files and counts."""
+    name = f"part-{index:05d}.parquet"
+    files: dict[str, int | None] = {
+        name: write_table(folder / name, table_of(kept, DOCUMENTS)),
+        f"removed/{name}": write_table(folder / "removed" / name, table_of(removed, REMOVED)),
+    }
+    gone = sum(row["scope"] == "document" for row in removed)
+    if documents_in != len(kept) + gone:
+        raise RuntimeError(f"{folder / name}: {documents_in} documents came in, but {len(kept)} stay and {gone} go")
+    counts = Counter(
+        documents_in=documents_in, documents_kept=len(kept), characters=sum(len(row["text"]) for row in kept)
+    )
+    counts.update(f"{row['scope']}s_removed:{row['rule']}" for row in removed)
+    return files, counts
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

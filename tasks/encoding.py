@@ -19,7 +19,7 @@ BYTE_ORDER_MARKS = (
 )
 
 
-class UnknownEncoding(ValueError):
+class UnknownEncodingError(ValueError):
     """The bytes are valid in none of the encodings tried."""
 
 
@@ -33,7 +33,7 @@ def decode(data: bytes) -> Decoded:
     """Return the text of `data` and the encoding it was in.
 
     Raises:
-        UnknownEncoding: saying where UTF-8 failed.
+        UnknownEncodingError: saying where UTF-8 failed.
     """
     for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
@@ -49,7 +49,9 @@ def decode(data: bytes) -> Decoded:
         except UnicodeDecodeError:
             continue
     if not candidates:
-        raise UnknownEncoding(f"byte {failed_at} is not UTF-8, and the file is not valid GB18030, Big5 or UTF-16 either")
+        raise UnknownEncodingError(
+            f"byte {failed_at} is not UTF-8, and the file is not valid GB18030, Big5 or UTF-16 either"
+        )
     return max(candidates, key=lambda candidate: candidate[0])[1]
 
 
@@ -57,7 +59,7 @@ def _strict(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise UnknownEncoding(f"its byte order mark says {encoding}, but byte {error.start} is not") from None
+        raise UnknownEncodingError(f"its byte order mark says {encoding}, but byte {error.start} is not") from None
 
 
 def _frequent_shares(sample: bytes) -> dict[str, float]:

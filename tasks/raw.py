@@ -51,13 +51,23 @@ def list_raw_files(config: RunConfig) -> RawCorpus:
     return RawCorpus(content_key(described), files)
 
 
-def _list_input(place: InputConfig, fingerprints: Fingerprints) -> list[RawFile]:
+def find_files(place: InputConfig) -> tuple[Path, list[Path]]:
+    """Return the folder that names are relative to, and the files of a known format, sorted.
+
+    Raises:
+        PipelineError: the input is missing, or holds no such file.
+    """
     root, paths = _find(place)
-    found = sorted((path for path in paths if path.name.lower().endswith(FORMATS)), key=lambda path: str(path))
+    found = sorted((path for path in paths if path.name.lower().endswith(FORMATS)), key=str)
     if not found:
         raise PipelineError(
             f"inputs: {place.path} (source {place.source}): no file in a known format there; expected {', '.join(FORMATS)}"
         )
+    return root, found
+
+
+def _list_input(place: InputConfig, fingerprints: Fingerprints) -> list[RawFile]:
+    root, found = find_files(place)
     return [
         RawFile(
             path=str(path.absolute()),

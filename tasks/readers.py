@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tasks.encoding import UnknownEncoding, decode
+from tasks.encoding import UnknownEncodingError, decode
 from tasks.raw import RawFile
 
 BLOCK_BYTES = 2**20
@@ -53,7 +53,7 @@ def read_records(file: RawFile) -> Iterator[Record | BadRecord]:
 def _read_text(file: RawFile) -> Record | BadRecord:
     try:
         decoded = decode(Path(file.path).read_bytes())
-    except UnknownEncoding as error:
+    except UnknownEncodingError as error:
         return BadRecord("", "unknown_encoding", str(error))
     return Record("", decoded.text, {"encoding": decoded.encoding})
 
@@ -72,7 +72,7 @@ def _parse_line(place: str, line: bytes, file: RawFile) -> Record | BadRecord:
     try:
         decoded = decode(line)
         fields = orjson.loads(decoded.text)
-    except UnknownEncoding as error:
+    except UnknownEncodingError as error:
         return BadRecord(place, "unknown_encoding", str(error))
     except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
         return BadRecord(place, "broken_json_line", str(error))

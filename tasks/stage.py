@@ -2,7 +2,7 @@
 
 A stage is a pure function with a name, a version and the part of the configuration that it obeys. Its key is
 
-    hash(stage, that part of the configuration, keys of its inputs, version, versions of the libraries that decide its output)
+    hash(stage, that part of the configuration, keys of inputs, version, versions of the libraries that decide the output)
 
 The version is a number beside the code, raised by hand when the output changes (a test compares digests of the code and
 reminds of it): hashing the code itself would make 200 GB again for a corrected comment.
@@ -61,7 +61,9 @@ class StageRun:
         records = {unit: self.draft.finished(unit) for unit in units}
         missing = [(unit, argument) for unit, argument in zip(units, arguments, strict=True) if records[unit] is None]
         if len(missing) < len(units):
-            logger.info("%s: %d of %d %s shards were done before", self.stage, len(units) - len(missing), len(units), label)
+            logger.info(
+                "%s: %d of %d %s shards were done before", self.stage, len(units) - len(missing), len(units), label
+            )
         done = self.executor.map(
             partial(_do_unit, function, self.draft),
             missing,
@@ -140,7 +142,9 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
                 "again: finished shards are kept"
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS):
-            raise PipelineError(f"{error.filename or config.workspace}: {error.strerror}; {stage.name} must write there") from error
+            raise PipelineError(
+                f"{error.filename or config.workspace}: {error.strerror}; {stage.name} must write there"
+            ) from error
         raise
 
 

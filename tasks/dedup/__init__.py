@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from configs.schema import DedupConfig, RunConfig
+from configs.schema import DedupConfig
 from tasks.artifact import merge_counts
 from tasks.dedup.pairs import KEPT, Indices, bands_and_rows, candidate_pairs, resolve
 from tasks.dedup.paragraphs import first_owners, long_paragraphs
 from tasks.dedup.signed import Signed, SignShard, sign_shard
-from tasks.documents import DOCUMENTS, REMOVED, read_table, removed_document, table_of, write_table
+from tasks.documents import read_table, removed_document, write_documents, write_table
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
 
 
@@ -61,7 +61,9 @@ def resolve_corpus(task: ResolveCorpus, folder: Path) -> UnitResult:
     pairs = candidate_pairs(signed.joined("signatures")[comparable], comparable, bands, rows)
     decisions = resolve(exact_first, pairs, signed.shingles_of, task.config.threshold)
     stays = decisions.duplicate_of == KEPT
-    ids = pa.chunked_array([chunk for path in task.shards for chunk in read_table(path, ["id"])["id"].chunks], pa.string())
+    ids = pa.chunked_array(
+        [chunk for path in task.shards for chunk in read_table(path, ["id"])["id"].chunks], pa.string()
+    )
     table = pa.table(
         {
             "duplicate_of": ids.take(pa.array(decisions.duplicate_of, mask=stays)),
@@ -71,7 +73,9 @@ def resolve_corpus(task: ResolveCorpus, folder: Path) -> UnitResult:
     )
     documents, paragraphs = signed.paragraph_documents, signed.joined("paragraphs")
     owners = first_owners(paragraphs[stays[documents]], documents[stays[documents]])
-    owned = pa.table({"paragraph": pa.array(owners.keys(), pa.uint64()), "owner": pa.array(owners.values(), pa.int64())})
+    owned = pa.table(
+        {"paragraph": pa.array(owners.keys(), pa.uint64()), "owner": pa.array(owners.values(), pa.int64())}
+    )
     owned = owned.append_column("owner_id", ids.take(owned["owner"]))
     files: dict[str, int | None] = {
         "work/decisions.parquet": write_table(folder / "work" / "decisions.parquet", table),
@@ -97,15 +101,7 @@ def write_shard(task: WriteShard, folder: Path) -> UnitResult:
         text, repeated = _without_repeated(document, index, owners, task.config.paragraph_characters)
         kept.append(document | {"text": text})
         removed.extend(repeated)
-    name = f"part-{task.index:05d}.parquet"
-    rows: dict[str, int | None] = {
-        name: write_table(folder / name, table_of(kept, DOCUMENTS)),
-        f"removed/{name}": write_table(folder / "removed" / name, table_of(removed, REMOVED)),
-    }
-    counts = Counter(documents_in=len(documents), documents_kept=len(kept))
-    counts.update(f"removed:{row['rule']}" for row in removed)
-    counts["characters"] = sum(len(document["text"]) for document in kept)
-    return rows, counts
+    return write_documents(folder, task.index, len(documents), kept, removed)
 
 
 def _without_repeated(
@@ -130,7 +126,7 @@ def _without_repeated(
 def _first_with_same_text(hashes: npt.NDArray[Any]) -> Indices:
     """Return for each document the first one whose text has the same hash."""
     _, first, inverse = np.unique(hashes.view("S16"), return_index=True, return_inverse=True)
-    return first[inverse].astype(np.int64)
+    return np.asarray(first[inverse], np.int64)
 
 
 STAGE = Stage(

@@ -54,7 +54,8 @@ def candidate_pairs(signatures: npt.NDArray[np.uint32], documents: Indices, band
     if not found:
         return np.empty((0, 2), np.int64)
     pairs = np.unique(np.concatenate(found), axis=0)
-    return documents[pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]]
+    in_order: Indices = documents[pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]]
+    return in_order
 
 
 def resolve(
@@ -88,7 +89,9 @@ def _bucket_pairs(band: npt.NDArray[np.uint32]) -> Iterator[tuple[Indices, Indic
     keys = band.view(np.dtype((np.void, band.itemsize * band.shape[1]))).ravel()
     order = np.argsort(keys, kind="stable").astype(np.int64)
     same_as_previous = np.concatenate([[False], keys[order[1:]] == keys[order[:-1]]])
-    place_in_bucket = np.arange(order.size) - np.maximum.accumulate(np.where(same_as_previous, 0, np.arange(order.size)))
+    place_in_bucket = np.arange(order.size) - np.maximum.accumulate(
+        np.where(same_as_previous, 0, np.arange(order.size))
+    )
     for distance in range(1, int(place_in_bucket.max(initial=0)) + 1):
         later = np.flatnonzero(place_in_bucket >= distance)
         if distance > EARLIEST_IN_BUCKET:

@@ -14,7 +14,7 @@ Hashes = npt.NDArray[np.uint64]
 
 def hash_text(text: str) -> bytes:
     """Return the XXH3-128 of a text with white space folded."""
-    return xxhash.xxh3_128_digest(" ".join(text.split()))
+    return xxhash.xxh3_128_digest(" ".join(text.split()).encode())
 
 
 def long_paragraphs(text: str, min_characters: int) -> list[tuple[Block, int]]:

@@ -82,7 +82,7 @@ def _in_word(point: int) -> bool:
         0x30 <= point <= 0x39
         or 0x41 <= point <= 0x5A
         or 0x61 <= point <= 0x7A
-        or (0xC0 <= point <= 0x1FFF and point != 0xD7 and point != 0xF7)
+        or (0xC0 <= point <= 0x1FFF and point not in (0xD7, 0xF7))
     )
 
 

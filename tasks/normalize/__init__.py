@@ -4,7 +4,6 @@ Raw files are grouped in order into shards of about `shard_bytes`. A record that
 removed, with its file, line and reason.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +15,7 @@ import orjson
 from configs.errors import PipelineError
 from configs.schema import NormalizeConfig, RunConfig
 from tasks.artifact import merge_counts
-from tasks.documents import DOCUMENTS, REMOVED, table_of, write_table
+from tasks.documents import write_documents
 from tasks.files import checksum
 from tasks.normalize.text import normalize_text
 from tasks.raw import RawFile
@@ -70,15 +69,7 @@ def normalize_shard(shard: NormalizeShard, folder: Path) -> UnitResult:
             continue
         text = normalize_text(record.text, shard.config)
         kept.append({"id": document_id, "source": file.source, "text": text, "meta": _as_json(record.meta)})
-    name = f"part-{shard.index:05d}.parquet"
-    rows = {
-        name: write_table(folder / name, table_of(kept, DOCUMENTS)),
-        f"removed/{name}": write_table(folder / "removed" / name, table_of(removed, REMOVED)),
-    }
-    counts = Counter(documents_in=len(kept) + len(removed), documents_kept=len(kept))
-    counts.update(f"removed:{row['rule']}" for row in removed)
-    counts["characters"] = sum(len(row["text"]) for row in kept)
-    return dict(rows), counts
+    return write_documents(folder, shard.index, len(kept) + len(removed), kept, removed)
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

@@ -62,7 +62,9 @@ def read_protected_words(file: Path) -> dict[str, str]:
 def converter(configuration: str, protected_words: str | None) -> Callable[[str], str]:
     """Return the function that converts text line by line. `protected_words` names a file that adds to the shipped one."""
     convert = opencc.OpenCC(configuration).convert
-    words = read_protected_words(SHIPPED_WORDS) | (read_protected_words(Path(protected_words)) if protected_words else {})
+    words = read_protected_words(SHIPPED_WORDS) | (
+        read_protected_words(Path(protected_words)) if protected_words else {}
+    )
     protected = re.compile("|".join(sorted(map(re.escape, words), key=len, reverse=True)))
     traditional, _ = _scripts()
 

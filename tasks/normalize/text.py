@@ -26,11 +26,15 @@ INVISIBLE = re.compile("[\u200b\u00ad\ufeff\u2060\u200e\u200f\u202a-\u202e\u2066
 # Radicals that text from PDF carries in place of the ordinary characters. NFKC maps the Kangxi block; the block of
 # supplements has no mapping in Unicode, so those seen in print stand here.
 KANGXI = re.compile("[\u2f00-\u2fd5]")
-RADICALS = str.maketrans("⺠⺟⻄⻅⻆⻉⻋⻓⻔⻘⻙⻚⻛⻜⻝⻢⻣⻤⻥⻦⻨⻩⻬⻮⻰⻳", "民母西见角贝车长门青韦页风飞食马骨鬼鱼鸟麦黄齐齿龙龟")
+RADICALS = str.maketrans(
+    "⺠⺟⻄⻅⻆⻉⻋⻓⻔⻘⻙⻚⻛⻜⻝⻢⻣⻤⻥⻦⻨⻩⻬⻮⻰⻳", "民母西见角贝车长门青韦页风飞食马骨鬼鱼鸟麦黄齐齿龙龟"
+)
 RADICAL = re.compile("[\u2e80-\u2ef3]")
 
 # Full-width letters, digits and symbols that Chinese does not punctuate with; ，。！？：；（）～ and the like stay.
-FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＂＃＄％＆＇＊＋－．／＜＝＞＠［＼］＾＿｀｛｜｝\u3000\xa0]+")
+FULL_WIDTH = re.compile(
+    "[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＂＃＄％＆＇＊＋－．／＜＝＞＠［＼］＾＿｀｛｜｝\u3000\xa0]+"
+)
 HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5E)} | {0x3000: 0x20, 0xA0: 0x20}
 
 VERBATIM = re.compile(

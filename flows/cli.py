@@ -1,0 +1,161 @@
+"""The command `mindpretrain`: a thin face over the flow. Prefect is imported only by the commands that run it, after
+their settings have been put into the environment.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from configs.errors import PipelineError
+from configs.load import load_config
+from configs.schema import StageName
+from tasks.artifact import Workspace
+from tasks.summary import summarize
+
+JOB_FAILED = 1
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Raw Chinese text to MindSpore checkpoints."
+)
+server_app = typer.Typer(no_args_is_help=True, help="The workspace's local Prefect server.")
+app.add_typer(server_app, name="server")
+console = Console(highlight=False)
+error_console = Console(stderr=True, highlight=False)
+
+Parameters = ParamSpec("Parameters")
+ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/demo.yaml")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key; repeatable")]
+WorkspaceFolder = Annotated[Path, typer.Option("--workspace", help="The configuration's workspace")]
+
+
+def main() -> None:
+    app()
+
+
+def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Let a command end with a message and status 1 when something is wrong that its user can mend."""
+
+    @wraps(command)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except PipelineError as error:
+            error_console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(JOB_FAILED) from None
+
+    return run
+
+
+@app.command()
+@shows_errors
+def run(
+    config: ConfigFile,
+    until: Annotated[StageName, typer.Option(help="The last stage to run")] = "pretrain",
+    only: Annotated[StageName | None, typer.Option(help="Run this stage alone, on the artifacts before it")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run the chain here, with progress, and end with a summary."""
+    loaded = load_config(config, overrides or ())
+    workspace = Workspace(Path(loaded.workspace))
+    address = _connect(workspace)
+    from flows.pretrain import pretrain  # only now: Prefect reads its settings when it is imported
+
+    _show_progress()
+    manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
+    table = Table(title="Summary", show_header=False, title_justify="left")
+    for what, value in summarize(manifests, workspace):
+        table.add_row(what, value)
+    table.add_row("Prefect UI", address)
+    console.print(table)
+
+
+@app.command()
+@shows_errors
+def check(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Check a configuration and its inputs without running anything."""
+    from tasks.check import problems
+
+    loaded = load_config(config, overrides or ())
+    found = problems(loaded)
+    for problem in found:
+        error_console.print(problem, markup=False, soft_wrap=True)
+    if found:
+        raise PipelineError(f"{config}: {len(found)} problem{'s' if len(found) > 1 else ''}")
+    console.print(f"{config}: no problem found")
+
+
+@app.command()
+@shows_errors
+def inspect(
+    artifact: Annotated[Path, typer.Argument(help="Folder of an artifact")],
+    samples: Annotated[int, typer.Option("-n", min=0, help="How many samples")] = 3,
+) -> None:
+    """Show what an artifact is, and samples of it; packed sequences as text with document ends marked."""
+    from tasks.inspection import inspect_artifact
+
+    for line in inspect_artifact(artifact, samples):
+        typer.echo(line)
+
+
+@server_app.command()
+@shows_errors
+def start(workspace: WorkspaceFolder = Path("runs")) -> None:
+    """Start the server, or find the one that runs, and print its address."""
+    from tasks.local_server import ensure_server
+
+    typer.echo(ensure_server(workspace).api)
+
+
+@server_app.command()
+@shows_errors
+def stop(workspace: WorkspaceFolder = Path("runs")) -> None:
+    """Stop the server."""
+    from tasks.local_server import stop_server
+
+    typer.echo("stopped" if stop_server(workspace) else "no server runs for this workspace")
+
+
+@server_app.command()
+@shows_errors
+def status(workspace: WorkspaceFolder = Path("runs")) -> None:
+    """Say whether the server runs, and where."""
+    from tasks.local_server import running_server
+
+    server = running_server(workspace)
+    typer.echo(f"running at {server.ui}" if server else "no server runs for this workspace")
+
+
+def _connect(workspace: Workspace) -> str:
+    """Put Prefect's settings into the environment; return the address of the UI. PREFECT_API_URL is respected."""
+    api = os.environ.get("PREFECT_API_URL")
+    if api is None:
+        from tasks.local_server import ensure_server
+
+        console.print("Prefect server: starting, or finding the one that runs ...")
+        api = ensure_server(workspace.root).api
+    address = api.removesuffix("/api")
+    console.print(f"Prefect UI: {address}")
+    settings = {
+        "PREFECT_API_URL": api,
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "mindpretrain",
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # the progress below takes its place
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    return address
+
+
+def _show_progress() -> None:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    logging.getLogger("mindpretrain").addHandler(handler)
+    logging.getLogger("mindpretrain").setLevel(logging.INFO)

@@ -1,0 +1,62 @@
+"""Makes a stage a Prefect task whose result is cached by the stage's own key.
+
+What Prefect stores is the manifest, as JSON, beside the artifact's folder: `<workspace>/artifacts/<stage>/<key>.json`.
+The record alone never wins: the artifact is verified first, and made again when it is missing or damaged.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+from prefect import Task, task
+from prefect.client.schemas.objects import State
+from prefect.context import TaskRunContext
+
+from configs.schema import RunConfig
+from tasks.artifact import Manifest, Workspace
+from tasks.executor import open_executor
+from tasks.stage import Stage, StageInput, build_artifact
+
+logger = logging.getLogger("mindpretrain")
+
+StageTask = Task[..., Manifest]
+
+
+def cached_task(stage: Stage, description: str, tags: set[str]) -> StageTask:
+    """Return the Prefect task of a stage. It takes the configuration and the stage's inputs, and returns a manifest."""
+
+    def make(config: RunConfig, inputs: tuple[StageInput, ...]) -> Manifest:
+        with open_executor(config.executor) as executor:
+            return build_artifact(stage, config, inputs, executor)
+
+    def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
+        return _record_name(stage, stage.key(parameters["config"], parameters["inputs"]))
+
+    make.__name__ = make.__qualname__ = stage.name
+    decorate = task(
+        name=stage.name,
+        description=description,
+        tags=tags,
+        cache_key_fn=cache_key,
+        persist_result=True,
+        result_serializer="json",
+    )
+    return decorate(make)
+
+
+def run_cached(
+    stage: Stage, stage_task: StageTask, config: RunConfig, inputs: tuple[StageInput, ...]
+) -> State[Manifest]:
+    """Run a stage's task, or take its cached result if the artifact behind it is whole; return the final state."""
+    workspace = Workspace(Path(config.workspace).absolute())
+    key = stage.key(config, inputs)
+    recorded = (workspace.artifacts / _record_name(stage, key)).exists()
+    stale = recorded and workspace.find(stage.name, key) is None
+    if stale:
+        logger.warning("%s: made again: %s", stage.name, workspace.damage(workspace.folder(stage.name, key)))
+    bound = stage_task.with_options(result_storage=workspace.artifacts, refresh_cache=stale)
+    return cast(State[Manifest], bound(config, inputs, return_state=True))
+
+
+def _record_name(stage: Stage, key: str) -> str:
+    return f"{stage.name}/{key}.json"

@@ -1,0 +1,131 @@
+"""Shows what an artifact is: its figures and some of its content, readable, evenly taken from the whole."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from configs.errors import PipelineError
+from tasks.artifact import Artifact, ArtifactFile, read_manifest
+from tasks.pack import SEQUENCES, SPANS
+from tasks.pack.tokenizer import TOKENIZER_FILE, load_tokenizer
+from tasks.train.stages import METRICS, read_metrics
+
+EXCERPT_CHARACTERS = 300
+DOCUMENT_END = "⟦end of document⟧"
+
+
+def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
+    """Yield the lines that show an artifact.
+
+    Raises:
+        PipelineError: the folder is no artifact, or a file of it is missing.
+    """
+    artifact = Artifact(folder, read_manifest(folder))
+    try:
+        yield from _describe(artifact)
+        match artifact.manifest.stage:
+            case "normalize" | "dedup" | "filter":
+                yield from _show_documents(artifact, samples)
+            case "chunk":
+                yield from _show_chunks(artifact, samples)
+            case "pack":
+                yield from _show_sequences(artifact, samples)
+            case _:
+                yield from _show_steps(artifact, samples)
+    except FileNotFoundError as error:
+        raise PipelineError(f"{error.filename}: missing from the artifact; run its stage again") from None
+
+
+def decode_sequence(artifact: Artifact, sequence: int) -> Iterator[tuple[str, str, bool]]:
+    """Yield, for each run of a packed sequence: document id, text, and whether the document ends with it.
+
+    A run may begin or end inside a character; its bytes then show as U+FFFD.
+    """
+    tokenizer = load_tokenizer(artifact.folder / "tokenizer" / TOKENIZER_FILE)
+    eos = artifact.manifest.stats["eos_id"]
+    ids = np.load(artifact.folder / SEQUENCES, mmap_mode="r")[sequence].tolist()
+    spans = pq.read_table(artifact.folder / SPANS, filters=[("sequence", "=", sequence)]).to_pylist()
+    for span in spans:
+        run = ids[span["start"] : span["start"] + span["tokens"]]
+        ends = run[-1] == eos
+        yield span["document_id"], tokenizer.decode(run[:-1] if ends else run, skip_special_tokens=False), ends
+
+
+def _describe(artifact: Artifact) -> Iterator[str]:
+    manifest = artifact.manifest
+    yield f"{manifest.stage} artifact {manifest.key}"
+    yield f"  files      {len(manifest.files)}, {sum(file.bytes for file in manifest.files) / 1e6:.2f} MB"
+    yield f"  made from  {', '.join(manifest.inputs)}"
+    yield f"  with       {', '.join(f'{name} {version}' for name, version in manifest.libraries.items())}"
+    yield from (f"  {name:<40} {value}" for name, value in manifest.stats.items())
+
+
+def _show_documents(artifact: Artifact, samples: int) -> Iterator[str]:
+    for row in _sample(artifact, artifact.manifest.shards, samples):
+        yield f"\n── document {row['id']}  {row['meta']}"
+        yield _excerpt(row["text"])
+    for row in _sample(artifact, artifact.manifest.removed, samples):
+        yield f"\n── removed {row['scope']} of {row['id']}: {_reason(row)}"
+        yield _excerpt(row["text"])
+
+
+def _show_chunks(artifact: Artifact, samples: int) -> Iterator[str]:
+    for row in _sample(artifact, artifact.manifest.shards, samples):
+        end = f"  {DOCUMENT_END}" if row["last"] else ""
+        yield f"\n── chunk of {row['document_id']} from character {row['start']}, {len(row['text'])} characters{end}"
+        yield f"under: {row['heading'] or '(no heading)'}"
+        yield _excerpt(row["text"])
+
+
+def _show_sequences(artifact: Artifact, samples: int) -> Iterator[str]:
+    for sequence in _evenly(artifact.manifest.stats["sequences"], samples):
+        yield f"\n── sequence {sequence}"
+        for document, text, ends in decode_sequence(artifact, sequence):
+            yield f"[{document}] {text}{DOCUMENT_END if ends else ''}"
+
+
+def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:
+    steps = read_metrics(artifact.folder / METRICS)
+    yield "\n  step      loss  learning rate  gradient norm  overflow  tokens/s"
+    for index in _evenly(len(steps), samples):
+        step = steps[index]
+        yield (
+            f"{step.step:6d}  {step.loss:8.4f}  {step.learning_rate:13.3e}  {step.gradient_norm:13.3f}  "
+            f"{'yes' if step.overflow else 'no':>8}  {step.tokens_per_second:8.0f}"
+        )
+
+
+def _sample(artifact: Artifact, files: Sequence[ArtifactFile], samples: int) -> list[dict[str, Any]]:
+    """Return rows evenly spaced over all shards, reading only the shards that they lie in."""
+    rows: list[dict[str, Any]] = []
+    wanted = _evenly(sum(file.rows or 0 for file in files), samples)
+    first = 0
+    for file in files:
+        inside = [index - first for index in wanted if first <= index < first + (file.rows or 0)]
+        if inside:
+            rows += pq.read_table(artifact.folder / file.name).take(pa.array(inside)).to_pylist()
+        first += file.rows or 0
+    return rows
+
+
+def _evenly(total: int, samples: int) -> list[int]:
+    """Return up to `samples` indices, first and last included."""
+    count = min(total, samples)
+    return sorted({round(index * (total - 1) / max(1, count - 1)) for index in range(count)})
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]} … ({len(text)} characters)"
+
+
+def _reason(row: dict[str, Any]) -> str:
+    reason = str(row["rule"])
+    if row["duplicate_of"]:
+        reason += f", repeats {row['duplicate_of']}"
+    if row["score"] is not None:
+        reason += f", score {row['score']:.3g}, threshold {row['threshold']:.3g}"
+    return f"{reason}: {row['detail']}" if row["detail"] else reason

@@ -1,0 +1,67 @@
+"""What a run has come to, in a few lines for people."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from configs.schema import StageName
+from tasks.artifact import Manifest, Workspace
+
+
+def headline(manifest: Manifest) -> str:
+    """Return one line that says what an artifact holds."""
+    stats = manifest.stats
+    match manifest.stage:
+        case "normalize" | "dedup" | "filter":
+            return (
+                f"{stats['documents_kept']} of {stats['documents_in']} documents kept, {stats['characters']} characters"
+            )
+        case "chunk":
+            return f"{stats['chunks']} chunks of {stats['documents_in']} documents"
+        case "pack":
+            return (
+                f"{stats['tokens']} tokens in {stats['sequences']} sequences, {stats['tokens_dropped']} dropped, "
+                f"vocabulary {stats['vocab_size']}, {stats['characters_per_token']} characters a token"
+            )
+        case _:
+            return f"{stats['steps']} steps, loss {stats['loss_first']} to {stats['loss_last']}"
+
+
+def removals(stats: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return what a stage took out and how often, such as ("documents exact_duplicate", 3), the most frequent first."""
+    found = [
+        (f"{scope.removesuffix('_removed')} {rule}", count)
+        for name, count in stats.items()
+        for scope, colon, rule in [name.partition(":")]
+        if colon
+    ]
+    return sorted(found, key=lambda entry: -entry[1])
+
+
+def summarize(manifests: Mapping[StageName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:
+    """Return the rows (what, value) of the table that ends a run."""
+    rows: list[tuple[str, str]] = []
+    data = [manifests[stage] for stage in ("normalize", "dedup", "filter") if stage in manifests]
+    if data:
+        rows.append(("documents in", str(data[0].stats["documents_in"])))
+        for manifest in data:
+            rows += [(f"  {manifest.stage} removed", f"{count} {what}") for what, count in removals(manifest.stats)]
+        rows.append(("documents kept", str(data[-1].stats["documents_kept"])))
+    if "pack" in manifests:
+        stats = manifests["pack"].stats
+        rows.append(
+            ("tokens", f"{stats['tokens']} in {stats['sequences']} sequences ({stats['tokens_dropped']} dropped)")
+        )
+        rows.append(("samples", f"mindpretrain inspect {_shown(workspace, manifests['pack'])}"))
+    for stage in ("smoke", "pretrain"):
+        if stage in manifests:
+            stats = manifests[stage].stats
+            rows.append((f"{stage} loss", f"{stats['loss_first']} to {stats['loss_last']} over {stats['steps']} steps"))
+    if "pretrain" in manifests:
+        folder = _shown(workspace, manifests["pretrain"])
+        rows += [("checkpoint", str(folder / name)) for name in manifests["pretrain"].stats["checkpoints"]]
+    return rows
+
+
+def _shown(workspace: Workspace, manifest: Manifest) -> Path:
+    return workspace.folder(manifest.stage, manifest.key)
