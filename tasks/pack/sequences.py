@@ -79,4 +79,5 @@ class DocumentTokens:
 
     def read(self, document: int, start: int, count: int) -> Tokens:
         begin = int(self.offset[document]) + start
-        return self.shards[self.shard_of[document]][begin : begin + count]
+        tokens: Tokens = self.shards[self.shard_of[document]][begin : begin + count]
+        return tokens

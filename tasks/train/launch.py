@@ -1,0 +1,281 @@
+"""Trains a model in processes of its own, and follows what they measure. Nothing here imports MindSpore.
+
+One worker runs directly, several under `msrun`; both under `supervisor.py`, so that nothing survives this process. Each
+worker writes a line a step into its own file; a step counts when every worker has reported it. Whether a training
+succeeded is read from these records: a launcher that ends with status 0 may not have trained at all.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from configs.errors import PipelineError
+from configs.schema import ModelConfig, TrainingConfig
+from tasks.files import write_json
+from tasks.train import mindformers_yaml
+from tasks.train.failures import first_cause
+
+PROJECT = Path(__file__).resolve().parents[2]
+METRICS = "metrics.jsonl"
+JOB_FILE = "job.json"
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_STATE = "state.json"
+POLL_SECONDS = 0.1
+END_SECONDS = 60
+# Gradients are averaged over the workers, so their norm is one number; two would mean that they have parted.
+NORM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What to train, on what, for how long, and where its files go.
+
+    `dataset` is a MindRecord with one int32 column `input_ids` of seq_length + 1 tokens. `folder` keeps checkpoints,
+    metrics and logs; a job that finds checkpoints there goes on from the last one. `pad_id` is -1 for no padding.
+    """
+
+    folder: Path
+    dataset: Path
+    sequences: int
+    vocab_size: int
+    seq_length: int
+    eos_id: int
+    pad_id: int
+    steps: int
+    checkpoint_every: int | None
+    keep_checkpoints: int
+    model: ModelConfig
+    training: TrainingConfig
+    seed: int
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """One optimizer step, counted from 1. Loss is the mean over workers, in nats a token; tokens/s are all workers'."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    loss_scale: float | None
+    overflow: bool
+    seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training ended. `checkpoints` are folders, oldest first."""
+
+    steps: int
+    checkpoints: tuple[Path, ...]
+    resumed_from_step: int
+
+
+class TrainingFailed(PipelineError):  # noqa: N818
+    """A training that did not reach its last step; the message names the first cause and the log."""
+
+
+def train(job: TrainingJob, on_step: Callable[[StepMetrics], None]) -> TrainingResult:
+    """Train to the job's last step, from its last whole checkpoint where there is one; call `on_step` for each step.
+
+    Raises:
+        TrainingFailed: a worker failed, reported nothing for `timeout_minutes`, or parted from the others.
+    """
+    checkpoints = whole_checkpoints(job.folder)
+    resume_from = checkpoints[-1] if checkpoints else None
+    start = step_of(resume_from) if resume_from else 0
+    if start < job.steps:
+        _prepare(job, resume_from, start)
+        _follow(job, start, on_step)
+    return TrainingResult(job.steps, tuple(whole_checkpoints(job.folder)), start)
+
+
+def whole_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a job, oldest first. One under its final name is whole: it got it by rename, last."""
+    return sorted(path.parent for path in folder.glob(f"{CHECKPOINTS}/step-*/{CHECKPOINT_STATE}"))
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was written."""
+    return int(json.loads((checkpoint / CHECKPOINT_STATE).read_text(encoding="utf-8"))["step"])
+
+
+def write_mindrecord(sequences: Path, target: Path) -> None:
+    """Write an array of token ids, shape (sequences, seq_length + 1), as MindRecord, read back and compared.
+
+    Raises:
+        TrainingFailed: MindSpore could not write it, or read something else back.
+    """
+    log = target.with_name(f"{target.name}.log")
+    command = [sys.executable, "-m", "tasks.train.mindrecord", str(sequences.absolute()), str(target.absolute())]
+    with log.open("wb") as output:
+        done = subprocess.run(command, env=_environment(), cwd=PROJECT, stdout=output, stderr=output, check=False)
+    if done.returncode:
+        raise TrainingFailed(f"{target}: not written; {first_cause([log], done.returncode)}")
+    log.unlink()
+
+
+def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
+    job.folder.mkdir(parents=True, exist_ok=True)
+    mindformers_yaml.write(job, start)
+    for old in job.folder.glob("rank_*/*.json*"):
+        old.unlink()
+    steps_before = [line for line in _complete_lines(job.folder / METRICS) if json.loads(line)["step"] <= start]
+    (job.folder / METRICS).write_text("".join(f"{line}\n" for line in steps_before), encoding="utf-8")
+    state = {
+        "folder": str(job.folder.absolute()),
+        "steps": job.steps,
+        "start": start,
+        "resume_from": str(resume_from.absolute()) if resume_from else None,
+        "checkpoint_every": job.checkpoint_every,
+        "keep_checkpoints": job.keep_checkpoints,
+        "workers": job.training.workers,
+        "device": job.training.device,
+        "precision": job.training.precision,
+        "tokens_a_step": job.training.batch_size * job.seq_length,
+    }
+    write_json(job.folder / JOB_FILE, state)
+
+
+def _follow(job: TrainingJob, start: int, on_step: Callable[[StepMetrics], None]) -> None:
+    """Run the workers; pass each step on and append it to the job's metrics."""
+    log = job.folder / "launch.log"
+    with log.open("wb") as output, (job.folder / METRICS).open("a", encoding="utf-8") as metrics:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tasks.train.supervisor", *_command(job)],
+            env=_environment(),
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            last = start
+            for step in _merged_steps(job, start, process):
+                metrics.write(f"{json.dumps(asdict(step))}\n")
+                metrics.flush()
+                on_step(step)
+                last = step.step
+            status = process.wait(END_SECONDS)
+        finally:
+            _end(process)
+    finished = all((job.folder / f"rank_{rank}" / "finished.json").is_file() for rank in range(job.training.workers))
+    if last < job.steps or not finished or status:
+        raise TrainingFailed(
+            f"the training ended after step {last} of {job.steps}: {first_cause(_logs(job.folder), status)}"
+        )
+
+
+def _merged_steps(job: TrainingJob, start: int, process: "subprocess.Popen[bytes]") -> Iterator[StepMetrics]:
+    """Yield every step that all workers have reported, until they have ended."""
+    files = [job.folder / f"rank_{rank}" / METRICS for rank in range(job.training.workers)]
+    readers = [_NewLines(file) for file in files]
+    waiting: list[list[StepMetrics]] = [[] for _ in files]
+    patience = job.training.timeout_minutes * 60
+    moved = time.monotonic()
+    ended = False
+    while not ended:
+        ended = process.poll() is not None
+        for reader, queue in zip(readers, waiting, strict=True):
+            queue.extend(StepMetrics(**json.loads(line)) for line in reader.read())
+        while all(waiting):
+            yield _merge([queue.pop(0) for queue in waiting])
+            moved = time.monotonic()
+        if ended or time.monotonic() - moved < patience:
+            time.sleep(0 if ended else POLL_SECONDS)
+            continue
+        raise TrainingFailed(
+            f"no training step ended for training.timeout_minutes {job.training.timeout_minutes:g}; the workers were ended. "
+            f"Their logs: {', '.join(map(str, _logs(job.folder)))}; raise the timeout if a step or the compilation takes longer"
+        )
+
+
+def _merge(ranks: list[StepMetrics]) -> StepMetrics:
+    """Return one step as all workers report it."""
+    norms = [rank.gradient_norm for rank in ranks]
+    if max(norms) - min(norms) > NORM_TOLERANCE * max(norms):
+        raise TrainingFailed(
+            f"step {ranks[0].step}: the workers have parted: their gradient norms are {', '.join(f'{n:.6g}' for n in norms)} "
+            "where the average gradient has one; train anew, and check the devices"
+        )
+    slowest = max(ranks, key=lambda rank: rank.seconds)
+    return StepMetrics(
+        step=ranks[0].step,
+        loss=fmean(rank.loss for rank in ranks),
+        learning_rate=ranks[0].learning_rate,
+        gradient_norm=norms[0],
+        loss_scale=ranks[0].loss_scale,
+        overflow=ranks[0].overflow,
+        seconds=slowest.seconds,
+        tokens_per_second=slowest.tokens_per_second * len(ranks),
+    )
+
+
+def _command(job: TrainingJob) -> list[str]:
+    worker = str(Path(__file__).with_name("worker.py"))
+    arguments = [worker, str((job.folder / JOB_FILE).absolute())]
+    if job.training.workers == 1:
+        return [sys.executable, *arguments]
+    count = str(job.training.workers)
+    logs = str((job.folder / "logs").absolute())
+    return [
+        "msrun", f"--worker_num={count}", f"--local_worker_num={count}", "--master_addr=127.0.0.1",
+        f"--master_port={_free_port()}", f"--log_dir={logs}", "--join=True", *arguments,
+    ]  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    """Return the workers' environment: this interpreter first, this project importable, quiet logs."""
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    settings = {"PATH": search, "PYTHONPATH": str(PROJECT), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    return os.environ | settings | {"GLOG_v": "3", "MS_NODE_TIMEOUT": "30"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the supervisor, which ends everything below it."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def _logs(folder: Path) -> list[Path]:
+    """Return the workers' logs, rank 0 first, and at last the launcher's."""
+    return [*sorted(folder.glob("logs/worker_*.log")), folder / "launch.log"]
+
+
+def _complete_lines(file: Path) -> list[str]:
+    return [line for line in file.read_text(encoding="utf-8").split("\n")[:-1] if line] if file.is_file() else []
+
+
+class _NewLines:
+    """Reads the lines that a growing file gained since the last look; an unfinished line waits."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._position = 0
+
+    def read(self) -> list[str]:
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(self._position)
+                fresh = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        self._position += len(whole)
+        return whole.decode().splitlines()

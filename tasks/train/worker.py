@@ -1,0 +1,175 @@
+"""One training process: `worker.py JOB_FILE`. Runs mindformers' own Trainer from the YAML beside the job file.
+
+What it adds to mindformers, through mindformers' registry, and why:
+- `StepRecorder`: a line a step, and checkpoints. mindformers has two checkpoint formats; on CPU the new one cannot save
+  under two workers and the old one cannot resume under one, neither keeps the loss scale's window, and both delete before
+  they write. Ours is one for every case: weights and optimizer as safetensors, under the final name only when whole.
+- `PortableTrainOneStep`: the overflow test of `MFTrainOneStepCell` asks an operator that only Ascend has.
+"""
+
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tasks.files import write_json
+from tasks.train.launch import CHECKPOINT_STATE, CHECKPOINTS, METRICS, StepMetrics
+
+JOB = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+FOLDER = Path(JOB["folder"])
+RANK = int(os.environ.get("RANK_ID", "0")) if JOB["workers"] > 1 else 0
+OWN_FOLDER = FOLDER / f"rank_{RANK}"
+OWN_FOLDER.mkdir(parents=True, exist_ok=True)
+os.chdir(OWN_FOLDER)  # mindformers writes ./output while it is imported
+
+import mindspore as ms  # noqa: E402
+from mindformers import MindFormerConfig, Trainer, build_context  # noqa: E402
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister  # noqa: E402
+from mindformers.wrapper import MFTrainOneStepCell  # noqa: E402
+from mindspore import ops  # noqa: E402
+
+WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+OVERFLOWS_IN_A_ROW = 50
+
+
+class TrainingStopped(Exception):  # noqa: N818
+    """The training cannot go on; the message says why and what to change."""
+
+
+@MindFormerRegister.register(MindFormerModuleType.WRAPPER)
+class PortableTrainOneStep(MFTrainOneStepCell):  # type: ignore[misc]
+    """A training step whose overflow test works on every device."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sum_over_workers = ops.AllReduce() if JOB["workers"] > 1 else ops.Identity()
+
+    def start_overflow_check(self, pre_cond: Any, compute_input: Any) -> Any:
+        return pre_cond, compute_input
+
+    def get_overflow_status(self, status: Any, compute_output: Any) -> Any:
+        total = 0.0
+        for gradient in compute_output:
+            total = total + ops.cast(ops.logical_not(ops.isfinite(gradient)), ms.float32).sum()
+        return self.sum_over_workers(total) > 0
+
+
+@MindFormerRegister.register(MindFormerModuleType.CALLBACK)
+class StepRecorder(ms.Callback):  # type: ignore[misc]
+    """Restores a checkpoint at the beginning, writes a line a step, saves every so many steps, ends after the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step = JOB["start"]
+        self._overflows = 0
+        self._began = 0.0
+        self._metrics = (OWN_FOLDER / METRICS).open("a", encoding="utf-8")
+
+    def on_train_begin(self, run_context: Any) -> None:
+        if JOB["resume_from"]:
+            restore(run_context.original_args().train_network, Path(JOB["resume_from"]))
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        arguments = run_context.original_args()
+        self._step += 1
+        measured = self._measure(*arguments.net_outputs[:5])
+        self._metrics.write(f"{json.dumps(asdict(measured))}\n")
+        self._metrics.flush()
+        self._stop_when_hopeless(measured)
+        last = self._step >= JOB["steps"]
+        every = JOB["checkpoint_every"]
+        if RANK == 0 and every and (last or self._step % every == 0):
+            save(arguments.train_network, self._step)
+        if last:
+            write_json(OWN_FOLDER / "finished.json", {"step": self._step})
+            run_context.request_stop()
+
+    def _measure(self, loss: Any, overflow: Any, scale: Any, learning_rate: Any, norm: Any) -> StepMetrics:
+        seconds = time.perf_counter() - self._began
+        return StepMetrics(
+            step=self._step,
+            loss=float(loss.asnumpy().mean()),
+            learning_rate=float(learning_rate.asnumpy().mean()),
+            gradient_norm=float(norm.asnumpy().mean()),
+            loss_scale=float(scale.asnumpy().mean()) if JOB["precision"] == "fp16" else None,
+            overflow=bool(overflow.asnumpy().any()),
+            seconds=round(seconds, 6),
+            tokens_per_second=round(JOB["tokens_a_step"] / seconds, 1),
+        )
+
+    def _stop_when_hopeless(self, measured: StepMetrics) -> None:
+        self._overflows = self._overflows + 1 if measured.overflow else 0
+        if not math.isfinite(measured.loss):
+            raise TrainingStopped(
+                f"the loss became {measured.loss} at step {measured.step}; lower training.learning_rate, lengthen "
+                "training.warmup_share, and look at the sequences of this step"
+            )
+        if self._overflows >= OVERFLOWS_IN_A_ROW:
+            raise TrainingStopped(
+                f"the gradients overflowed in {self._overflows} steps in a row up to step {measured.step}; lower "
+                "training.learning_rate, or train in bf16 or fp32"
+            )
+
+
+def save(train_network: Any, step: int) -> None:
+    """Write a checkpoint under a temporary name, rename it when it is whole, then drop the oldest beyond the limit."""
+    final = FOLDER / CHECKPOINTS / f"step-{step:08d}"
+    draft = final.with_name(f".{final.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    weights = {parameter.name for parameter in train_network.network.get_parameters()}
+    parts: dict[str, list[dict[str, Any]]] = {WEIGHTS: [], OPTIMIZER: []}
+    for name, parameter in train_network.parameters_dict().items():
+        parts[WEIGHTS if name in weights else OPTIMIZER].append({"name": name, "data": parameter})
+    for name, parameters in parts.items():
+        ms.save_checkpoint(parameters, str(draft / name), format="safetensors")
+        (draft / name).chmod(0o644)
+        _sync(draft / name)
+    write_json(draft / CHECKPOINT_STATE, {"step": step})
+    draft.rename(final)
+    _sync(final.parent)
+    for old in sorted(final.parent.glob("step-*"))[: -JOB["keep_checkpoints"]]:
+        shutil.rmtree(old)
+
+
+def restore(train_network: Any, checkpoint: Path) -> None:
+    """Load weights, optimizer and loss scale.
+
+    Raises:
+        TrainingStopped: the checkpoint lacks a parameter, or has one that the network lacks.
+    """
+    loaded: dict[str, Any] = {}
+    for name in (WEIGHTS, OPTIMIZER):
+        loaded.update(ms.load_checkpoint(str(checkpoint / name), format="safetensors"))
+    missing, unknown = ms.load_param_into_net(train_network, loaded, strict_load=True)
+    if missing or unknown:
+        raise TrainingStopped(
+            f"{checkpoint} does not fit the model: it lacks {missing[:3]} and has {unknown[:3]} beside; delete it to start "
+            "from the checkpoint before it"
+        )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def main() -> None:
+    config = MindFormerConfig(str(FOLDER / "training.yaml"))
+    build_context(config)
+    Trainer(config).train()
+
+
+if __name__ == "__main__":
+    main()
