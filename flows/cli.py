@@ -12,7 +12,6 @@ from typing import Annotated, ParamSpec
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from configs.errors import PipelineError
 from configs.load import load_config
@@ -70,11 +69,11 @@ def run(
 
     _show_progress()
     manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
-    table = Table(title="Summary", show_header=False, title_justify="left")
-    for what, value in summarize(manifests, workspace):
-        table.add_row(what, value)
-    table.add_row("Prefect UI", address)
-    console.print(table)
+    rows = [*summarize(manifests, workspace), ("Prefect UI", address)]
+    width = max(len(what) for what, _ in rows)
+    typer.echo("\nSummary")
+    for what, value in rows:
+        typer.echo(f"  {what:<{width}}  {value}")
 
 
 @app.command()

@@ -137,12 +137,8 @@ class Workspace:
 
     root: Path
 
-    @property
-    def artifacts(self) -> Path:
-        return self.root / "artifacts"
-
     def folder(self, stage: StageName, key: str) -> Path:
-        return self.artifacts / stage / key
+        return self.root / "artifacts" / stage / key
 
     @property
     def fingerprints(self) -> Fingerprints:

@@ -1,6 +1,6 @@
 """Makes a stage a Prefect task whose result is cached by the stage's own key.
 
-What Prefect stores is the manifest, as JSON, beside the artifact's folder: `<workspace>/artifacts/<stage>/<key>.json`.
+What Prefect stores is the manifest, as JSON, under `<workspace>/results/<stage>/<key>.json`.
 The record alone never wins: the artifact is verified first, and made again when it is missing or damaged.
 """
 
@@ -50,11 +50,12 @@ def run_cached(
     """Run a stage's task, or take its cached result if the artifact behind it is whole; return the final state."""
     workspace = Workspace(Path(config.workspace).absolute())
     key = stage.key(config, inputs)
-    recorded = (workspace.artifacts / _record_name(stage, key)).exists()
+    results = workspace.root / "results"
+    recorded = (results / _record_name(stage, key)).exists()
     stale = recorded and workspace.find(stage.name, key) is None
     if stale:
         logger.warning("%s: made again: %s", stage.name, workspace.damage(workspace.folder(stage.name, key)))
-    bound = stage_task.with_options(result_storage=workspace.artifacts, refresh_cache=stale)
+    bound = stage_task.with_options(result_storage=results, refresh_cache=stale)
     return cast(State[Manifest], bound(config, inputs, return_state=True))
 
 

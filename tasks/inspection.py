@@ -12,7 +12,8 @@ from configs.errors import PipelineError
 from tasks.artifact import Artifact, ArtifactFile, read_manifest
 from tasks.pack import SEQUENCES, SPANS
 from tasks.pack.tokenizer import TOKENIZER_FILE, load_tokenizer
-from tasks.train.stages import METRICS, read_metrics
+from tasks.train.launch import METRICS
+from tasks.train.stages import norm_or_overflow, read_metrics
 
 EXCERPT_CHARACTERS = 300
 DOCUMENT_END = "⟦end of document⟧"
@@ -90,12 +91,12 @@ def _show_sequences(artifact: Artifact, samples: int) -> Iterator[str]:
 
 def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:
     steps = read_metrics(artifact.folder / METRICS)
-    yield "\n  step      loss  learning rate  gradient norm  overflow  tokens/s"
+    yield "\n  step      loss  learning rate  gradient norm  tokens/s"
     for index in _evenly(len(steps), samples):
         step = steps[index]
         yield (
-            f"{step.step:6d}  {step.loss:8.4f}  {step.learning_rate:13.3e}  {step.gradient_norm:13.3f}  "
-            f"{'yes' if step.overflow else 'no':>8}  {step.tokens_per_second:8.0f}"
+            f"{step.step:6d}  {step.loss:8.4f}  {step.learning_rate:13.3e}  {norm_or_overflow(step):>13}  "
+            f"{step.tokens_per_second:8.0f}"
         )
 
 

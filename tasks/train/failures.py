@@ -7,11 +7,20 @@ from pathlib import Path
 LAST_LINES = 5
 KNOWN = (
     (r"TrainingStopped: (?P<said>.*)", "{said}"),
-    (r"out of memory|OutOfMemory|bad_alloc|Cannot allocate memory", "out of memory; lower training.batch_size or the model"),
+    (
+        r"out of memory|OutOfMemory|bad_alloc|Cannot allocate memory",
+        "out of memory; lower training.batch_size or the model",
+    ),
     (r"No space left on device", "no space left; free some and run the same command again"),
     (r"Address already in use|address in use", "the port for the workers is taken; run the same command again"),
-    (r"(?P<said>Unsupported op \[\w+\] on \w+)", "{said}: the device has no such kernel; change training.precision or the model"),
-    (r"(?P<said>.*[Mm]ind[Rr]ecord.*(?:invalid|not exist|damaged|failed).*)", "the token dataset cannot be read: {said}"),
+    (
+        r"(?P<said>Unsupported op \[\w+\] on \w+)",
+        "{said}: no such kernel; change training.precision or the model",
+    ),
+    (
+        r"(?P<said>.*[Mm]ind[Rr]ecord.*(?:invalid|not exist|damaged|failed).*)",
+        "the token dataset cannot be read: {said}",
+    ),
 )
 ERROR_LINE = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\[(?:ERROR|CRITICAL)\].*)$", re.MULTILINE)
 

@@ -1,8 +1,9 @@
 """Trains a model in processes of its own, and follows what they measure. Nothing here imports MindSpore.
 
-One worker runs directly, several under `msrun`; both under `supervisor.py`, so that nothing survives this process. Each
-worker writes a line a step into its own file; a step counts when every worker has reported it. Whether a training
-succeeded is read from these records: a launcher that ends with status 0 may not have trained at all.
+One worker runs directly (`msrun` takes one that joins no group for a failed one), several run under `msrun`; both under
+`supervisor.py`, so that nothing survives this process. Each worker writes a line a step into its own file; a step counts
+when every worker has reported it. Whether a training succeeded is read from these records: a launcher that ends with
+status 0 may not have trained at all.
 """
 
 import json
@@ -59,12 +60,15 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """One optimizer step, counted from 1. Loss is the mean over workers, in nats a token; tokens/s are all workers'."""
+    """One optimizer step, counted from 1. Loss is the mean over workers, in nats a token; tokens/s are all workers'.
+
+    In a step that overflowed there is no gradient norm, and the optimizer did nothing.
+    """
 
     step: int
     loss: float
     learning_rate: float
-    gradient_norm: float
+    gradient_norm: float | None
     loss_scale: float | None
     overflow: bool
     seconds: float
@@ -195,16 +199,16 @@ def _merged_steps(job: TrainingJob, start: int, process: "subprocess.Popen[bytes
             continue
         raise TrainingFailed(
             f"no training step ended for training.timeout_minutes {job.training.timeout_minutes:g}; the workers were ended. "
-            f"Their logs: {', '.join(map(str, _logs(job.folder)))}; raise the timeout if a step or the compilation takes longer"
+            f"Their logs: {', '.join(map(str, _logs(job.folder)))}; raise the timeout if a step or compiling takes longer"
         )
 
 
 def _merge(ranks: list[StepMetrics]) -> StepMetrics:
     """Return one step as all workers report it."""
-    norms = [rank.gradient_norm for rank in ranks]
-    if max(norms) - min(norms) > NORM_TOLERANCE * max(norms):
+    norms = [rank.gradient_norm for rank in ranks if rank.gradient_norm is not None]
+    if norms and max(norms) - min(norms) > NORM_TOLERANCE * max(norms):
         raise TrainingFailed(
-            f"step {ranks[0].step}: the workers have parted: their gradient norms are {', '.join(f'{n:.6g}' for n in norms)} "
+            f"step {ranks[0].step}: the workers have parted: gradient norms {', '.join(f'{n:.6g}' for n in norms)} "
             "where the average gradient has one; train anew, and check the devices"
         )
     slowest = max(ranks, key=lambda rank: rank.seconds)
@@ -212,7 +216,7 @@ def _merge(ranks: list[StepMetrics]) -> StepMetrics:
         step=ranks[0].step,
         loss=fmean(rank.loss for rank in ranks),
         learning_rate=ranks[0].learning_rate,
-        gradient_norm=norms[0],
+        gradient_norm=ranks[0].gradient_norm,
         loss_scale=ranks[0].loss_scale,
         overflow=ranks[0].overflow,
         seconds=slowest.seconds,

@@ -13,7 +13,8 @@ from configs.schema import RunConfig
 from tasks.artifact import ArtifactFile, Manifest
 from tasks.pack import MINDRECORD
 from tasks.stage import StageRun
-from tasks.train.launch import StepMetrics, TrainingJob, TrainingResult, train
+from tasks.train import mindformers_yaml
+from tasks.train.launch import METRICS, StepMetrics, TrainingJob, TrainingResult, train
 
 logger = logging.getLogger("mindpretrain")
 
@@ -95,9 +96,8 @@ def run_training(run: StageRun, steps: int, checkpoint_every: int | None, keep_c
     def report(step: StepMetrics) -> None:
         if step.step % every == 0 or step.step in (1, steps):
             logger.info(
-                "%s: step %d of %d, loss %.3f, learning rate %.2e, gradient norm %.2f, %.0f tokens/s%s",
-                run.stage, step.step, steps, step.loss, step.learning_rate, step.gradient_norm, step.tokens_per_second,
-                ", overflow" if step.overflow else "",
+                "%s: step %d of %d, loss %.3f, learning rate %.2e, gradient norm %s, %.0f tokens/s",
+                run.stage, step.step, steps, step.loss, step.learning_rate, norm_or_overflow(step), step.tokens_per_second,
             )  # fmt: skip
 
     result = train(job, report)
@@ -106,8 +106,8 @@ def run_training(run: StageRun, steps: int, checkpoint_every: int | None, keep_c
     return Training(run.draft.folder, result, read_metrics(run.draft.folder / METRICS))
 
 
-METRICS = "metrics.jsonl"
-MINDFORMERS_YAML = "training.yaml"
+def norm_or_overflow(step: StepMetrics) -> str:
+    return "overflow" if step.gradient_norm is None else f"{step.gradient_norm:.3f}"
 
 
 def read_metrics(file: Path) -> tuple[StepMetrics, ...]:
@@ -118,4 +118,4 @@ def read_metrics(file: Path) -> tuple[StepMetrics, ...]:
 def describe(run: StageRun, paths: Sequence[Path]) -> list[ArtifactFile]:
     """Return the training's files as the manifest lists them: settings, metrics, and `paths`."""
     names = [path.relative_to(run.draft.folder).as_posix() for path in paths]
-    return run.draft.describe(MINDFORMERS_YAML, METRICS, *names)
+    return run.draft.describe(mindformers_yaml.FILE, METRICS, *names)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.files import write_json
+from tasks.train import mindformers_yaml
 from tasks.train.launch import CHECKPOINT_STATE, CHECKPOINTS, METRICS, StepMetrics
 
 JOB = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -94,13 +95,14 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
 
     def _measure(self, loss: Any, overflow: Any, scale: Any, learning_rate: Any, norm: Any) -> StepMetrics:
         seconds = time.perf_counter() - self._began
+        overflowed = bool(overflow.asnumpy().any())
         return StepMetrics(
             step=self._step,
             loss=float(loss.asnumpy().mean()),
             learning_rate=float(learning_rate.asnumpy().mean()),
-            gradient_norm=float(norm.asnumpy().mean()),
+            gradient_norm=None if overflowed else float(norm.asnumpy().mean()),
             loss_scale=float(scale.asnumpy().mean()) if JOB["precision"] == "fp16" else None,
-            overflow=bool(overflow.asnumpy().any()),
+            overflow=overflowed,
             seconds=round(seconds, 6),
             tokens_per_second=round(JOB["tokens_a_step"] / seconds, 1),
         )
@@ -166,7 +168,7 @@ def _sync(path: Path) -> None:
 
 
 def main() -> None:
-    config = MindFormerConfig(str(FOLDER / "training.yaml"))
+    config = MindFormerConfig(str(FOLDER / mindformers_yaml.FILE))
     build_context(config)
     Trainer(config).train()
 
