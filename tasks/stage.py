@@ -67,7 +67,7 @@ class StageRun:
         done = self.executor.map(
             partial(_do_unit, function, self.draft),
             missing,
-            lambda count: logger.info("%s: %s %d of %d", self.stage, label, count, len(missing)),
+            lambda count: _report(self.stage, label, count, len(missing)),
         )
         records.update(zip((unit for unit, _ in missing), done, strict=True))
         return [record for record in records.values() if record is not None]
@@ -141,11 +141,15 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
                 f"{config.workspace}: no space left while {stage.name} was writing; free some and run the same command "
                 "again: finished shards are kept"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS):
-            raise PipelineError(
-                f"{error.filename or config.workspace}: {error.strerror}; {stage.name} must write there"
-            ) from error
-        raise
+        place = error.filename or config.workspace
+        raise PipelineError(
+            f"{stage.name}: {place}: {error.strerror or error}; mend it and run the same command again"
+        ) from error
+
+
+def _report(stage: StageName, label: str, done: int, total: int) -> None:
+    if total > 1:
+        logger.info("%s: %s %d of %d", stage, label, done, total)
 
 
 def _do_unit(function: UnitFunction[Argument], draft: Draft, task: tuple[str, Argument]) -> UnitRecord:
