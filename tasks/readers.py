@@ -113,7 +113,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
         yield from _zstd_blocks(path)
         return
     with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
+        while block := stream.read1(BLOCK_BYTES):  # read() would lose what precedes a cut
             yield block
 
 
