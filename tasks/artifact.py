@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from configs.errors import PipelineError
 from configs.schema import StageName
-from tasks.files import Fingerprints, checksum, write_json
+from tasks.files import TEMPORARY, Fingerprints, checksum, write_json
 
 SCHEMA_VERSION = 1
 
@@ -185,6 +185,8 @@ class Workspace:
     def publish(self, draft: Draft, manifest: Manifest) -> Manifest:
         """Write manifest and stats, and give the finished draft its final name."""
         shutil.rmtree(draft.folder / "work", ignore_errors=True)
+        for left in draft.folder.rglob(f".*{TEMPORARY}"):  # by a process that was killed while it wrote
+            left.unlink()
         write_json(draft.folder / "stats.json", manifest.stats)
         write_json(draft.folder / "manifest.json", manifest.model_dump(mode="json"))
         draft.folder.rename(self.folder(manifest.stage, manifest.key))

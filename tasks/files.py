@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import xxhash
 
 READ_BYTES = 4 * 2**20
+TEMPORARY = ".tmp"
 
 
 def checksum(path: Path) -> str:
@@ -32,7 +34,7 @@ def content_key(parts: Any) -> str:
 def atomic_path(target: Path) -> Iterator[Path]:
     """Give a temporary path beside `target`; what was written there becomes `target` if the block succeeds."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
         yield temporary
         with temporary.open("rb") as stream:

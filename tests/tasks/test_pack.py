@@ -97,7 +97,7 @@ def test_transformers_loads_the_saved_folder(tmp_path: Path) -> None:
 
     tokenizer = train_tokenizer(TEXTS, TokenizerConfig(vocab_size=600))
     save_tokenizer(tokenizer, tmp_path, "<|endoftext|>", "<|pad|>")
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)  # type: ignore[no-untyped-call]
     assert loaded("分词器把文本切成词元")["input_ids"] == tokenizer.encode("分词器把文本切成词元").ids
     assert (loaded.eos_token, loaded.pad_token) == ("<|endoftext|>", "<|pad|>")
 

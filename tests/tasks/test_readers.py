@@ -29,8 +29,8 @@ def texts(records: list[Record | BadRecord]) -> list[str]:
 
 def packed(folder: Path, kind: str) -> Path:
     path = folder / f"records.jsonl{kind}"
-    pack = {"": lambda data: data, ".gz": gzip.compress, ".zst": zstandard.compress}[kind]
-    path.write_bytes(pack(LINES.encode()))
+    lines = LINES.encode()
+    path.write_bytes({"": lines, ".gz": gzip.compress(lines), ".zst": zstandard.compress(lines)}[kind])
     return path
 
 
