@@ -18,7 +18,7 @@ KNOWN = (
         "{said}: no such kernel; change training.precision or the model",
     ),
     (
-        r"(?P<said>.*[Mm]ind[Rr]ecord.*(?:invalid|not exist|damaged|failed).*)",
+        r"(?P<said>MindDataset: .*|.*mindrecord file.*)",
         "the token dataset cannot be read: {said}",
     ),
 )

@@ -35,7 +35,8 @@ from mindformers.wrapper import MFTrainOneStepCell  # noqa: E402
 from mindspore import ops  # noqa: E402
 
 WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
-OVERFLOWS_IN_A_ROW = 50
+# With fp16 each overflow halves the loss scale, which may take a while; elsewhere nothing will mend the next step.
+OVERFLOWS_IN_A_ROW = 50 if JOB["precision"] == "fp16" else 5
 
 
 class TrainingStopped(Exception):  # noqa: N818
@@ -116,8 +117,8 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
             )
         if self._overflows >= OVERFLOWS_IN_A_ROW:
             raise TrainingStopped(
-                f"the gradients overflowed in {self._overflows} steps in a row up to step {measured.step}; lower "
-                "training.learning_rate, or train in bf16 or fp32"
+                f"the gradients were not finite in {self._overflows} steps in a row up to step {measured.step}; lower "
+                "training.learning_rate, lengthen training.warmup_share, or train in a wider precision"
             )
 
 

@@ -1,0 +1,80 @@
+"""The command: samples of every artifact, checks before a run, and messages instead of tracebacks."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import COMMAND, PROJECT
+from tests.flows.conftest import STAGES, artifact_of, write_config
+
+
+def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [str(COMMAND), *map(str, arguments)], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_inspect_shows_figures_and_samples(finished: tuple[Path, str], stage: str) -> None:
+    folder = artifact_of(finished[0], stage)
+    done = command("inspect", folder, "-n", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{stage} artifact {folder.name}\n")
+    expected = {
+        "normalize": r"── document troubles/\S+ .*encoding",
+        "dedup": r"── removed document of \S+version_\d.md: near_duplicate, repeats \S+version_1.md, score 0\.\d+",
+        "filter": r"── removed (?:document|line) of troubles/\S+: \w+",
+        "chunk": r"── chunk of troubles/\S+ from character \d+, \d+ characters",
+        "pack": r"\[troubles/\S+\] (?s:.*)⟦end of document⟧",
+        "smoke": r"\n +20 +\d\.\d{4} +\S+ +\d\.\d+ +\d+\n",
+        "pretrain": r"\n +20 +\d\.\d{4} +\S+ +\d\.\d+ +\d+\n",
+    }[stage]
+    assert re.search(expected, done.stdout), done.stdout
+
+
+def test_inspect_of_something_else_is_a_message(tmp_path: Path) -> None:
+    done = command("inspect", tmp_path)
+    assert (done.returncode, done.stderr.startswith(f"error: {tmp_path}: no artifact")) == (1, True)
+
+
+def test_check_finds_nothing_in_the_shipped_configuration() -> None:
+    done = command("check", "configs/demo.yaml")
+    assert (done.returncode, done.stdout) == (0, "configs/demo.yaml: no problem found\n")
+
+
+def test_check_reports_every_problem_with_its_key(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        inputs=[{"path": str(tmp_path / "none"), "source": "none"}],
+        normalize={"protected_words": "none.txt"},
+        pack={"tokenizer": {"path": str(tmp_path)}},
+        pretrain={"steps": 5, "checkpoint_every": 10},
+    )
+    done = command("check", config)
+    assert done.returncode == 1
+    for key in ("inputs: ", "normalize.protected_words: ", "pack.tokenizer.path: ", "pretrain.checkpoint_every: "):
+        assert re.search(f"^{re.escape(key)}", done.stderr, re.MULTILINE), key
+    assert done.stderr.strip().endswith("4 problems")
+
+
+@pytest.mark.parametrize("how", ["check", "run"])
+def test_a_bad_configuration_is_a_message(tmp_path: Path, how: str) -> None:
+    config = write_config(tmp_path, smok={"steps": 10})
+    done = command(how, config)
+    assert done.returncode == 1
+    assert "smok: unknown key; did you mean smoke?" in done.stderr
+
+
+def test_a_missing_input_stops_a_run_with_a_message(tmp_path: Path) -> None:
+    config = write_config(tmp_path, inputs=[{"path": "no/such/folder", "source": "none"}])
+    done = command("check", config)
+    assert "inputs: no/such/folder (source none): no such file or folder" in done.stderr
+
+
+def test_wrong_use_ends_with_status_2() -> None:
+    assert command("run").returncode == 2
+    assert command("run", "configs/demo.yaml", "--until", "tokenize").returncode == 2

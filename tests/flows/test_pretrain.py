@@ -1,0 +1,202 @@
+"""The whole chain through a real Prefect server, with real training: cached, re-run by stage, retried, killed, mended."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.artifact import read_manifest
+from tasks.local_server import LocalServer
+from tests.conftest import COMMAND, PROJECT, RunCommand, files_of
+from tests.flows.conftest import STAGES, artifact_of, write_config
+
+PREFECT = Path(sys.executable).with_name("prefect")
+
+
+def states(output: str) -> dict[str, str]:
+    """Return stage to the state it ended in, read off the progress that the command shows."""
+    found = {}
+    for line in output.splitlines():
+        parts = line.split()
+        if len(parts) > 2 and parts[2] in ("Completed:", "Cached:"):
+            found[parts[1].rstrip(":")] = parts[2].rstrip(":")
+    return found
+
+
+def prefect(server: LocalServer, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PREFECT_API_URL": server.api}
+    return subprocess.run(
+        [str(PREFECT), "--no-prompt", *arguments],
+        cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def last_flow_run(server: LocalServer) -> dict[str, Any]:
+    runs: list[dict[str, Any]] = json.loads(
+        prefect(server, "flow-run", "ls", "--limit", "1", "--output", "json").stdout
+    )
+    return runs[0]
+
+
+def test_the_chain_makes_every_artifact_and_ends_with_a_summary(finished: tuple[Path, str]) -> None:
+    config, output = finished
+    assert states(output) == dict.fromkeys(STAGES, "Completed")
+    for stage in STAGES:
+        assert read_manifest(artifact_of(config, stage)).stage == stage
+    summary = output[output.index("Summary") :]
+    for part in (
+        "documents in",
+        "dedup removed",
+        "filter removed",
+        "documents kept",
+        "tokens",
+        "smoke loss",
+        "Prefect UI",
+    ):
+        assert part in summary
+    trained = read_manifest(artifact_of(config, "pretrain"))
+    assert trained.stats["loss_last"] < trained.stats["loss_first"]
+    for name in trained.stats["checkpoints"]:
+        assert str(artifact_of(config, "pretrain") / name) in summary
+        assert (artifact_of(config, "pretrain") / name / "model.safetensors").stat().st_size > 0
+
+
+def test_a_second_run_takes_every_stage_from_the_cache(finished: tuple[Path, str], mindpretrain: RunCommand) -> None:
+    assert states(mindpretrain("run", finished[0]).stdout) == dict.fromkeys(STAGES, "Cached")
+
+
+def test_a_changed_key_runs_its_stage_and_the_later_ones(finished: tuple[Path, str], mindpretrain: RunCommand) -> None:
+    output = mindpretrain("run", finished[0], "--set", "filter.min_characters=80", "--until", "pack").stdout
+    assert states(output) == dict.fromkeys(["normalize", "dedup"], "Cached") | dict.fromkeys(
+        ["filter", "chunk", "pack"], "Completed"
+    )
+    again = mindpretrain("run", finished[0], "--until", "pack").stdout
+    assert states(again) == dict.fromkeys(STAGES[:5], "Cached")
+
+
+def test_one_stage_runs_alone_on_the_artifacts_before_it(finished: tuple[Path, str], mindpretrain: RunCommand) -> None:
+    output = mindpretrain("run", finished[0], "--only", "chunk", "--set", "chunk.sequences_per_chunk=1.0").stdout
+    assert states(output) == {"chunk": "Completed"}
+
+
+def test_a_stage_alone_says_which_artifact_it_lacks(mindpretrain: RunCommand, tmp_path: Path) -> None:
+    done = mindpretrain("run", write_config(tmp_path), "--only", "chunk")
+    assert done.returncode == 1
+    assert "error: normalize: there is no artifact of it for this configuration" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["shard", "folder"])
+def test_what_was_deleted_is_noticed_and_made_again(
+    finished: tuple[Path, str], mindpretrain: RunCommand, damage: str
+) -> None:
+    folder = artifact_of(finished[0], "dedup")
+    whole = files_of(folder)
+    if damage == "shard":
+        (folder / "part-00000.parquet").unlink()
+    else:
+        shutil.rmtree(folder)
+    output = mindpretrain("run", finished[0]).stdout
+    assert "dedup: made again: " in output
+    assert states(output) == dict.fromkeys(STAGES, "Cached") | {"dedup": "Completed"}
+    assert files_of(folder) == whole
+
+
+def test_a_failed_run_is_retried_with_the_earlier_stages_from_the_cache(
+    mindpretrain: RunCommand, server: LocalServer, tmp_path: Path
+) -> None:
+    """The switch that makes a task fail is a file where the stage needs a folder; taking it away removes the cause."""
+    config = write_config(tmp_path)
+    switch = tmp_path / "runs" / "artifacts" / "chunk"
+    switch.parent.mkdir(parents=True)
+    switch.touch()
+    failed = mindpretrain("run", config, "--until", "pack")
+    assert failed.returncode == 1
+    assert states(failed.stdout) == dict.fromkeys(STAGES[:3], "Completed")
+    assert "error: chunk: " in failed.stderr
+    assert "Traceback" not in failed.stderr
+    run = last_flow_run(server)
+    switch.unlink()
+    retried = prefect(server, "flow-run", "retry", run["id"], "--entrypoint", "flows/pretrain.py:pretrain")
+    assert retried.returncode == 0, retried.stdout + retried.stderr
+    assert last_flow_run(server)["state"]["type"] == "COMPLETED"
+    log = retried.stdout + retried.stderr
+    for stage in STAGES[:3]:
+        assert f"Task run '{stage}" in log
+    assert log.count("Finished in state Cached") == 3
+    assert artifact_of(config, "pack").is_dir()
+
+
+def test_kill_9_in_normalize_then_the_same_command(
+    finished: tuple[Path, str], mindpretrain: RunCommand, server: LocalServer, tmp_path: Path
+) -> None:
+    """Shards that were finished are not done again, and the artifact is that of an undisturbed run."""
+    sections = {"normalize": {"shard_bytes": 1}, "executor": {"workers": 1}}
+    undisturbed = tmp_path / "undisturbed"
+    killed = tmp_path / "killed"
+    for folder in (undisturbed, killed):
+        folder.mkdir()
+    expected = write_config(undisturbed, **sections)
+    mindpretrain("run", expected, "--until", "normalize")
+    config = write_config(killed, **sections)
+    environment = os.environ | {"PREFECT_API_URL": server.api}
+    child = subprocess.Popen(
+        [str(COMMAND), "run", str(config), "--until", "normalize"],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
+    drafts = killed / "runs" / "artifacts" / "normalize"
+    while child.poll() is None and len(list(drafts.glob(".*.draft/units/*.json"))) < 5:
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    (draft,) = drafts.glob(".*.draft")
+    finished_units = {path.name: path.stat().st_mtime_ns for path in draft.glob("units/*.json")}
+    done = mindpretrain("run", config, "--until", "normalize")
+    assert done.returncode == 0
+    assert f"normalize: {len(finished_units)} of " in done.stdout
+    folder = artifact_of(config, "normalize")
+    assert {name: (folder / "units" / name).stat().st_mtime_ns for name in finished_units} == finished_units
+    assert files_of(folder) == files_of(artifact_of(expected, "normalize"))
+
+
+@pytest.fixture
+def worker(server: LocalServer, tmp_path: Path) -> Iterator[None]:
+    """A worker started, and the deployments made, as the README says."""
+    prefect(server, "work-pool", "create", "mindpretrain", "--type", "process", "--overwrite")
+    deployed = prefect(server, "deploy", "--all", "--prefect-file", "deploy/prefect.yaml")
+    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+    environment = os.environ | {"PREFECT_API_URL": server.api}
+    command = [str(PREFECT), "worker", "start", "--pool", "mindpretrain"]
+    with (tmp_path / "worker.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=log, stderr=log)
+        yield
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.usefixtures("worker")
+def test_deployments_run_on_a_worker(finished: tuple[Path, str], server: LocalServer) -> None:
+    for deployment, last in (("full", "pretrain"), ("smoke", "smoke"), ("data", "pack")):
+        parameter = f"config={finished[0]}"
+        done = prefect(server, "deployment", "run", f"pretrain/{deployment}", "--watch", "--param", parameter)
+        assert done.returncode == 0, done.stdout + done.stderr
+        ended = [line.split()[-1].rsplit("-", 1)[0] for line in done.stdout.splitlines() if "task-run.Cached" in line]
+        assert ended == STAGES[: STAGES.index(last) + 1]
+
+
+def test_a_smoke_test_that_does_not_learn_stops_the_chain(mindpretrain: RunCommand, finished: tuple[Path, str]) -> None:
+    done = mindpretrain("run", finished[0], "--set", "smoke.min_loss_drop=50.0")
+    assert done.returncode == 1
+    assert "error: smoke: the training is not fit to go on:" in done.stderr
+    assert "expected at least smoke.min_loss_drop 50.0" in done.stderr
+    assert "pretrain" not in states(done.stdout)
