@@ -20,17 +20,17 @@ from statistics import fmean
 
 from configs.errors import PipelineError
 from configs.schema import ModelConfig, TrainingConfig
-from tasks.files import write_json
+from tasks.files import atomic_path, write_json
 from tasks.train import mindformers_yaml
-from tasks.train.failures import first_cause
+from tasks.train.failures import first_cause, scheduler_failed
 
 PROJECT = Path(__file__).resolve().parents[2]
 METRICS = "metrics.jsonl"
 JOB_FILE = "job.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_STATE = "state.json"
+SCHEDULER_LOG = "scheduler.log"
 POLL_SECONDS = 0.1
-END_SECONDS = 60
 # Gradients are averaged over the workers, so their norm is one number; two would mean that they have parted.
 NORM_TOLERANCE = 1e-3
 
@@ -92,11 +92,14 @@ def train(job: TrainingJob, on_step: Callable[[StepMetrics], None]) -> TrainingR
     """Train to the job's last step, from its last whole checkpoint where there is one; call `on_step` for each step.
 
     Raises:
-        TrainingFailed: a worker failed, reported nothing for `timeout_minutes`, or parted from the others.
+        TrainingFailed: a worker failed, reported nothing for `timeout_minutes`, or parted from the others; or the
+            dataset has fewer sequences than one step takes.
     """
+    _check_size(job)
     checkpoints = whole_checkpoints(job.folder)
     resume_from = checkpoints[-1] if checkpoints else None
     start = step_of(resume_from) if resume_from else 0
+    _keep_metrics(job.folder, start)
     if start < job.steps:
         _prepare(job, resume_from, start)
         _follow(job, start, on_step)
@@ -128,13 +131,20 @@ def write_mindrecord(sequences: Path, target: Path) -> None:
     log.unlink()
 
 
+def _check_size(job: TrainingJob) -> None:
+    batch_size, workers = job.training.batch_size, job.training.workers
+    if job.sequences < batch_size * workers:
+        raise TrainingFailed(
+            f"{job.dataset}: {job.sequences} sequences, but training.batch_size {batch_size} x "
+            f"training.workers {workers} takes {batch_size * workers} a step; lower them or add documents"
+        )
+
+
 def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
     mindformers_yaml.write(job, start)
-    for old in job.folder.glob("rank_*/*.json*"):
+    for old in [*job.folder.glob("rank_*/*.json*"), *job.folder.glob("logs/*.log")]:
         old.unlink()
-    steps_before = [line for line in _complete_lines(job.folder / METRICS) if json.loads(line)["step"] <= start]
-    (job.folder / METRICS).write_text("".join(f"{line}\n" for line in steps_before), encoding="utf-8")
     state = {
         "folder": str(job.folder.absolute()),
         "steps": job.steps,
@@ -148,6 +158,20 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
         "tokens_a_step": job.training.batch_size * job.seq_length,
     }
     write_json(job.folder / JOB_FILE, state)
+
+
+def _keep_metrics(folder: Path, start: int) -> None:
+    """Leave the steps up to `start` in the job's metrics, also those that workers reported after the last look."""
+    ranks: dict[int, list[StepMetrics]] = {}
+    for file in sorted(folder.glob(f"rank_*/{METRICS}")):
+        for line in _complete_lines(file):
+            step = StepMetrics(**json.loads(line))
+            ranks.setdefault(step.step, []).append(step)
+    lines = {number: json.dumps(asdict(_merge(steps))) for number, steps in ranks.items() if number <= start}
+    followed = {json.loads(line)["step"]: line for line in _complete_lines(folder / METRICS)}
+    lines |= {number: line for number, line in followed.items() if number <= start}
+    with atomic_path(folder / METRICS) as temporary:
+        temporary.write_text("".join(f"{lines[number]}\n" for number in sorted(lines)), encoding="utf-8")
 
 
 def _follow(job: TrainingJob, start: int, on_step: Callable[[StepMetrics], None]) -> None:
@@ -169,7 +193,7 @@ def _follow(job: TrainingJob, start: int, on_step: Callable[[StepMetrics], None]
                 metrics.flush()
                 on_step(step)
                 last = step.step
-            status = process.wait(END_SECONDS)
+            status = process.poll()
         finally:
             _end(process)
     finished = all((job.folder / f"rank_{rank}" / "finished.json").is_file() for rank in range(job.training.workers))
@@ -194,6 +218,8 @@ def _merged_steps(job: TrainingJob, start: int, process: "subprocess.Popen[bytes
         while all(waiting):
             yield _merge([queue.pop(0) for queue in waiting])
             moved = time.monotonic()
+        if not ended and scheduler_failed(job.folder / "logs" / SCHEDULER_LOG):
+            return
         if ended or time.monotonic() - moved < patience:
             time.sleep(0 if ended else POLL_SECONDS)
             continue
@@ -258,8 +284,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _logs(folder: Path) -> list[Path]:
-    """Return the workers' logs, rank 0 first, and at last the launcher's."""
-    return [*sorted(folder.glob("logs/worker_*.log")), folder / "launch.log"]
+    """Return the workers' logs, rank 0 first, then the launcher's, and at last their scheduler's."""
+    return [*sorted(folder.glob("logs/worker_*.log")), folder / "launch.log", folder / "logs" / SCHEDULER_LOG]
 
 
 def _complete_lines(file: Path) -> list[str]:

@@ -18,6 +18,7 @@ import psutil
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 3.0
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Told(Exception):  # noqa: N818
@@ -29,7 +30,7 @@ def main(command: list[str]) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in END_SIGNALS:
         signal.signal(number, _raise_told)
     status = 128 + signal.SIGTERM
     try:
@@ -38,7 +39,7 @@ def main(command: list[str]) -> int:
     except Told:
         pass
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         end_descendants()
     return status if status >= 0 else 128 - status
@@ -48,7 +49,7 @@ def end_descendants() -> None:
     """End every descendant: politely, then by force, until there is none."""
     deadline = time.monotonic() + GRACE_SECONDS
     me = psutil.Process()
-    while left := [child for child in me.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]:
+    while left := [child for child in me.children(recursive=True) if _lives(child)]:
         for child in left:
             try:
                 child.terminate() if time.monotonic() < deadline else child.kill()
@@ -57,7 +58,17 @@ def end_descendants() -> None:
         psutil.wait_procs(left, timeout=0.3)
 
 
+def _lives(child: psutil.Process) -> bool:
+    try:
+        return bool(child.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:  # it ended after it was listed
+        return False
+
+
 def _raise_told(number: int, frame: FrameType | None) -> None:
+    """A second signal must not interrupt the ending of the descendants."""
+    for later in END_SIGNALS:
+        signal.signal(later, signal.SIG_IGN)
     raise Told
 
 

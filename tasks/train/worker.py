@@ -140,7 +140,9 @@ def save(train_network: Any, step: int) -> None:
     draft.rename(final)
     _sync(final.parent)
     for old in sorted(final.parent.glob("step-*"))[: -JOB["keep_checkpoints"]]:
-        shutil.rmtree(old)
+        doomed = old.with_name(f".{old.name}.draft")  # half deleted it must not count as whole
+        old.rename(doomed)
+        shutil.rmtree(doomed)
 
 
 def restore(train_network: Any, checkpoint: Path) -> None:
