@@ -32,7 +32,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(VENV)/.ready
-	@$(BIN)/mindpretrain demo
+	@$(BIN)/mindpretrain run configs/demo.yaml
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m pytest -m "not slow"
@@ -46,10 +46,14 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	@! grep -nE "https?://|^--(extra-)?index-url" requirements.lock || { echo "requirements.lock names a registry host"; exit 1; }
 
+bench: $(VENV)/.ready
+	@$(BIN)/python -m tests.bench
+
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --output-file requirements.lock
 
 clean:
+	@if [ -x $(BIN)/mindpretrain ]; then $(BIN)/mindpretrain server stop; fi
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find flows tasks configs tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,174 @@
+"""Speed and memory of the data stages, as ratios in one run: `make bench`, or `python -m tests.bench [MEGABYTES]`.
+
+Two tables. Stages: each from files to files, in a process of its own, with one worker and with two. Parts: the function
+at the heart of a stage beside the plain use of the libraries under it, alternated on the same text and core, medians.
+
+Text: the larger collection beside the project where it is there, else the sample, over and over (which dedup then
+removes, so its figures and those of the stages after it say little).
+"""
+
+import io
+import itertools
+import json
+import multiprocessing
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import ftfy
+import numpy as np
+import opencc
+import zstandard
+from datasketch import MinHash
+
+from configs.schema import NormalizeConfig, RunConfig
+from tasks import chunk, dedup, filter, normalize, pack
+from tasks.artifact import Manifest
+from tasks.dedup.signatures import permutations_of, shingle, sign
+from tasks.executor import open_executor
+from tasks.normalize.text import normalize_text
+from tasks.raw import list_raw_files
+from tasks.stage import Stage, build_artifact
+from tests.conftest import PROJECT, SAMPLE
+
+LARGE = PROJECT.parent / "shared" / "bench"
+MEGABYTE = 1_000_000
+ROUNDS = 5
+PART_MEGABYTES = 2
+SHARD_BYTES = 2_000_000  # enough shards for two workers to share
+STAGES = (normalize.STAGE, dedup.STAGE, filter.STAGE, chunk.STAGE, pack.STAGE)
+
+
+def main(megabytes: float) -> None:
+    texts = list(_up_to(megabytes, _texts()))
+    size = _megabytes(texts)
+    print(f"{len(texts):,} documents, {size:.1f} MB of text\n\nStages, Parquet to Parquet")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_raw(texts, Path(folder) / "raw")
+        one, two = (_time_chain(Path(folder), workers) for workers in (1, 2))
+    print(f"  {'':<12}{'1 worker':>12}{'peak memory':>14}{'2 workers':>12}{'speed-up':>10}")
+    for stage in STAGES:
+        (seconds, memory), (seconds_two, _) = one[stage.name], two[stage.name]
+        print(
+            f"  {stage.name:<12}{size / seconds:>7.1f} MB/s{memory:>11.0f} MB{size / seconds_two:>7.1f} MB/s"
+            f"{seconds / seconds_two:>9.2f}x"
+        )
+    part = list(_up_to(PART_MEGABYTES, iter(texts[:: max(1, int(size / PART_MEGABYTES / 4))])))
+    print(f"\nParts, one core, {_megabytes(part):.1f} MB, median of {ROUNDS} alternated rounds")
+    for name, ours, plain_name, plain in _parts():
+        _compare(part, name, ours, plain_name, plain)
+
+
+def _parts() -> Iterator[tuple[str, Callable[[str], object], str, Callable[[str], object]]]:
+    config = NormalizeConfig()
+    converter = opencc.OpenCC("t2s")
+    yield (
+        "normalize_text", lambda text: normalize_text(text, config),
+        "ftfy.fix_text + OpenCC", lambda text: converter.convert(ftfy.fix_text(text)),
+    )  # fmt: skip
+    permutations = permutations_of(128)
+    yield (
+        "shingle + sign", lambda text: sign(shingle(text, 5), permutations),
+        "datasketch, character 5-grams", _datasketch,
+    )  # fmt: skip
+
+
+def _datasketch(text: str) -> MinHash:
+    signature = MinHash(num_perm=128)
+    signature.update_batch({text[i : i + 5].encode() for i in range(len(text) - 4)})
+    return signature
+
+
+def _compare(
+    texts: list[str], name: str, ours: Callable[[str], object], plain_name: str, plain: Callable[[str], object]
+) -> None:
+    size = _megabytes(texts)
+    ours(texts[0]), plain(texts[0])  # compiled and loaded before the clock starts
+    rounds = [(_seconds(ours, texts), _seconds(plain, texts)) for _ in range(ROUNDS)]
+    speed, plain_speed = (size / statistics.median(column) for column in zip(*rounds, strict=True))
+    ratios = sorted(theirs / own for own, theirs in rounds)
+    print(f"  {name} {speed:.1f} MB/s, {plain_name} {plain_speed:.2f} MB/s: {statistics.median(ratios):.1f}x")
+    print(f"    ({ratios[0]:.1f}x to {ratios[-1]:.1f}x)")
+
+
+def _seconds(function: Callable[[str], object], texts: list[str]) -> float:
+    start = time.perf_counter()
+    for text in texts:
+        function(text)
+    return time.perf_counter() - start
+
+
+def _time_chain(folder: Path, workers: int) -> dict[str, tuple[float, float]]:
+    """Return stage to seconds and peak memory of its largest process in MB."""
+    config = RunConfig.model_validate(
+        {
+            "inputs": [{"path": str(folder / "raw"), "source": "bench"}],
+            "workspace": str(folder / f"runs-{workers}"),
+            "executor": {"workers": workers},
+            "normalize": {"shard_bytes": SHARD_BYTES},
+        }
+    )
+    figures: dict[str, tuple[float, float]] = {}
+    manifest = None
+    for stage in STAGES:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            manifest, seconds, memory = process.submit(_time_stage, stage.name, config, manifest).result()
+        figures[stage.name] = (seconds, memory)
+    return figures
+
+
+def _time_stage(name: str, config: RunConfig, given: Manifest | None) -> tuple[Manifest, float, float]:
+    stage: Stage = next(stage for stage in STAGES if stage.name == name)
+    sign(np.zeros(1, np.uint64), permutations_of(128))  # the kernel's first load is not the stage's
+    start = time.perf_counter()
+    with open_executor(config.executor) as executor:
+        manifest = build_artifact(stage, config, [given or list_raw_files(config)], executor)
+    seconds = time.perf_counter() - start
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return manifest, seconds, max(peaks) * 1024 / MEGABYTE
+
+
+def _texts() -> Iterator[str]:
+    if LARGE.is_dir():
+        streams = [_records(file) for file in sorted(LARGE.glob("*.jsonl.zst"))]
+        for row in itertools.zip_longest(*streams):
+            yield from (text for text in row if text is not None)
+        return
+    articles = [file.read_text(encoding="utf-8") for file in sorted((SAMPLE / "articles").iterdir())]
+    yield from itertools.cycle(articles)
+
+
+def _records(file: Path) -> Iterator[str]:
+    with file.open("rb") as compressed, zstandard.ZstdDecompressor().stream_reader(compressed) as stream:
+        for line in io.TextIOWrapper(stream, encoding="utf-8", newline="\n"):
+            yield json.loads(line)["text"]
+
+
+def _up_to(megabytes: float, texts: Iterator[str]) -> Iterator[str]:
+    left = megabytes * MEGABYTE
+    for text in texts:
+        left -= len(text.encode())
+        yield text
+        if left <= 0:
+            return
+
+
+def _megabytes(texts: list[str]) -> float:
+    return sum(len(text.encode()) for text in texts) / MEGABYTE
+
+
+def _write_raw(texts: list[str], folder: Path) -> None:
+    folder.mkdir()
+    files = max(2, int(_megabytes(texts) * MEGABYTE / SHARD_BYTES))
+    for index in range(files):
+        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts[index::files])
+        (folder / f"{index:03d}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 24)
