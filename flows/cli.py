@@ -13,13 +13,13 @@ from typing import Annotated, ParamSpec
 import typer
 from rich.console import Console
 
-from configs.errors import PipelineError
+from configs.errors import ConfigError, PipelineError
 from configs.load import load_config
 from configs.schema import StageName
 from tasks.artifact import Workspace
 from tasks.summary import summarize
 
-JOB_FAILED = 1
+JOB_FAILED, WRONG_USE = 1, 2
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Raw Chinese text to MindSpore checkpoints."
@@ -40,7 +40,8 @@ def main() -> None:
 
 
 def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Let a command end with a message and status 1 when something is wrong that its user can mend."""
+    """Let a command end with a message when something is wrong that its user can mend: status 2 for a bad configuration,
+    as for a bad option, else 1."""
 
     @wraps(command)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -48,7 +49,7 @@ def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, No
             command(*args, **kwargs)
         except PipelineError as error:
             error_console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(JOB_FAILED) from None
+            raise typer.Exit(WRONG_USE if isinstance(error, ConfigError) else JOB_FAILED) from None
 
     return run
 

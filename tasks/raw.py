@@ -42,7 +42,7 @@ def list_raw_files(config: RunConfig) -> RawCorpus:
     """Return the files of all inputs whose format is known.
 
     Raises:
-        PipelineError: an input that is missing, or holds no file of a known format.
+        PipelineError: an input that is missing, holds no file of a known format, or one that cannot be read.
     """
     fingerprints = Workspace(Path(config.workspace)).fingerprints
     files = tuple(file for place in config.inputs for file in _list_input(place, fingerprints))
@@ -68,18 +68,19 @@ def find_files(place: InputConfig) -> tuple[Path, list[Path]]:
 
 def _list_input(place: InputConfig, fingerprints: Fingerprints) -> list[RawFile]:
     root, found = find_files(place)
-    return [
-        RawFile(
-            path=str(path.absolute()),
-            name=path.relative_to(root).as_posix(),
-            source=place.source,
-            text_field=place.text_field,
-            id_field=place.id_field,
-            bytes=path.stat().st_size,
-            checksum=fingerprints.checksum(path),
-        )
-        for path in found
-    ]
+    return [_describe(place, root, path, fingerprints) for path in found]
+
+
+def _describe(place: InputConfig, root: Path, path: Path, fingerprints: Fingerprints) -> RawFile:
+    try:
+        size, checksum = path.stat().st_size, fingerprints.checksum(path)
+    except OSError as error:
+        raise PipelineError(
+            f"inputs: {path} (source {place.source}): cannot be read: {error.strerror}; mend or remove it, then run the "
+            "same command again"
+        ) from error
+    name = path.relative_to(root).as_posix()
+    return RawFile(str(path.absolute()), name, place.source, place.text_field, place.id_field, size, checksum)
 
 
 def _find(place: InputConfig) -> tuple[Path, Iterator[Path]]:

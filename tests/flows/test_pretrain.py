@@ -1,7 +1,9 @@
 """The whole chain through a real Prefect server, with real training: cached, re-run by stage, retried, killed, mended."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -192,6 +194,20 @@ def test_deployments_run_on_a_worker(finished: tuple[Path, str], server: LocalSe
         assert done.returncode == 0, done.stdout + done.stderr
         ended = [line.split()[-1].rsplit("-", 1)[0] for line in done.stdout.splitlines() if "task-run.Cached" in line]
         assert ended == STAGES[: STAGES.index(last) + 1]
+
+
+def test_a_missing_or_unreadable_input_stops_a_run_with_a_message(mindpretrain: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "unreadable.txt").symlink_to("/proc/self/mem")  # even root gets an error from it
+    for place, message in (
+        ("none", "no such file or folder"),
+        ("raw", f"cannot be read: {os.strerror(errno.EIO)}; mend or remove it"),
+    ):
+        config = write_config(tmp_path, inputs=[{"path": str(tmp_path / place), "source": "bad"}])
+        done = mindpretrain("run", config)
+        assert done.returncode == 1
+        assert re.search(rf"error: inputs: {tmp_path}/{place}.* \(source bad\): {message}", done.stderr)
+        assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_smoke_test_that_does_not_learn_stops_the_chain(mindpretrain: RunCommand, finished: tuple[Path, str]) -> None:
