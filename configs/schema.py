@@ -50,10 +50,18 @@ class NormalizeConfig(Section):
     """Files and lines that cannot be read are counted, listed and skipped; more than this many stop the stage."""
     mojibake: bool = True
     """Repair text that was decoded with the wrong code page, where it shows the signs of it (ftfy)."""
+    newlines: bool = True
+    """CRLF, CR, NEL, LS, PS, form feed to LF; in code too."""
+    invisible: bool = True
+    """Take out zero-width, direction, control and private-use characters. Joiners and variation selectors stay."""
+    radicals: bool = True
+    """Kangxi radicals and compatibility ideographs to the ordinary characters; letters composed with their marks (NFC)."""
     width: bool = True
-    """Full-width letters, digits and symbols to ASCII. Chinese punctuation stays."""
+    """Full-width letters, digits and symbols to ASCII, half-width katakana to full. Chinese punctuation stays."""
     conversion: Literal["t2s", "tw2s", "hk2s", "tw2sp", "off"] = "t2s"
     """OpenCC configuration for lines in traditional script. `tw2sp` also replaces Taiwan's vocabulary."""
+    blanks: bool = True
+    """Take out spaces at line ends, more than two blank lines in a row, and newlines at both ends of a text."""
     protected_words: str | None = None
     """A text file with one word a line that conversion must leave alone, beside the words that come with the project."""
 

@@ -15,8 +15,9 @@ from rich.console import Console
 
 from configs.errors import ConfigError, PipelineError
 from configs.load import load_config
-from configs.schema import StageName
+from configs.schema import NormalizeConfig, StageName
 from tasks.artifact import Workspace
+from tasks.encoding import UnknownEncodingError, decode
 from tasks.summary import summarize
 
 JOB_FAILED, WRONG_USE = 1, 2
@@ -29,6 +30,12 @@ app.add_typer(server_app, name="server")
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
 
+TextFile = Annotated[
+    Path, typer.Argument(metavar="[FILE]", help="A text in any encoding that normalize reads; - for standard input")
+]
+SettingsFrom = Annotated[
+    str | None, typer.Option("--config", metavar="CONFIG", help="Take the settings from this file")
+]
 Parameters = ParamSpec("Parameters")
 ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/demo.yaml")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key; repeatable")]
@@ -105,6 +112,28 @@ def inspect(
         typer.echo(line)
 
 
+@app.command()
+@shows_errors
+def normalize(
+    file: TextFile = Path("-"),
+    explain: Annotated[bool, typer.Option("--explain", help="List the steps and the lines that each changes")] = False,
+    config: SettingsFrom = None,
+) -> None:
+    """Show what normalize makes of one text."""
+    from tasks.normalize.explain import explain as explain_steps
+    from tasks.normalize.text import normalize_text
+
+    settings = load_config(config).normalize if config else NormalizeConfig()
+    text = _read_text(file)
+    if not explain:
+        typer.echo(normalize_text(text, settings))
+        return
+    for step, lines in explain_steps(text, settings):
+        typer.echo(f"{step}:" if lines else f"{step}: nothing")
+        for line in lines:
+            typer.echo(f"  {line}")
+
+
 @server_app.command()
 @shows_errors
 def start(workspace: WorkspaceFolder = Path("runs")) -> None:
@@ -131,6 +160,16 @@ def status(workspace: WorkspaceFolder = Path("runs")) -> None:
 
     server = running_server(workspace)
     typer.echo(f"running at {server.ui}" if server else "no server runs for this workspace")
+
+
+def _read_text(file: Path) -> str:
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return decode(data).text
+    except OSError as error:
+        raise PipelineError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnknownEncodingError as error:
+        raise PipelineError(f"{file}: {error}") from None
 
 
 def _connect(workspace: Workspace) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from configs.schema import FilterConfig
 from tasks.blocks import split_blocks
-from tasks.normalize.text import MOJIBAKE, VERBATIM
+from tasks.normalize.mojibake import MOJIBAKE
 
 WHITE_SPACE = re.compile(r"\s+")
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -18,6 +18,14 @@ WORD = re.compile(r"(?:(?![\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0
 # What ends or divides a statement, Chinese and ASCII alike: journals print `,` and `.`; a list mark begins a new one.
 PUNCTUATION = re.compile(
     r"[，。、；：！？…—（）《》“”‘’「」『』【】,.;:!?()\"'\[\]{}]|\n[ \t]*(?:[-*+•·]|\d{1,3}[.)、])[ \t]"
+)
+# Code, URLs and formulas.
+VERBATIM = re.compile(
+    r"(?P<fence>^[ ]{0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n(?:.*?\n)??[ ]{0,3}(?P=mark)[^\S\n]*$)"
+    r"|`[^`\n]+`"
+    r"|\b(?:https?|ftp)://[!-~]+"
+    r"|\$\$[^$]+\$\$|\$[^$\n]+\$",
+    re.MULTILINE | re.DOTALL,
 )
 LATIN_WORD = re.compile(r"[A-Za-z0-9_+\-/=@#$%&\\^~<>*]+")
 # Traces of failed decoding: replacement characters, private use, and what UTF-8 and freshly allocated memory become

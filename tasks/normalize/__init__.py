@@ -110,7 +110,7 @@ def _too_many(count: int, config: NormalizeConfig, rows: list[dict[str, Any]] | 
 
 STAGE = Stage(
     name="normalize",
-    version=1,
+    version=2,
     libraries=("opencc", "ftfy", "pyarrow"),
     settings=settings,
     build=build,

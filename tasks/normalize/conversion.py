@@ -1,45 +1,70 @@
 """Traditional to simplified Chinese, by OpenCC, only where the script is traditional.
 
 OpenCC changes simplified text too (昇腾 becomes 升腾), so a line is converted only if it has more characters that are
-traditional alone than characters that are simplified alone, and never inside protected words. Both sets are read off
-OpenCC itself; a simplified character that Big5 also has (后, 里, 台) speaks for neither.
+traditional alone than characters that are simplified alone, never in code, and never in protected words. Japanese stays:
+lines, and whole documents, in which a fifth of the letters are kana.
 """
 
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import opencc
+from numba import njit
 
 from configs.errors import PipelineError
+from tasks.normalize.characters import HAN, KANA, NEWLINE, SIMPLIFIED, TRADITIONAL, Classes, CodePoints
+from tasks.normalize.verbatim import Mask, Scanned
 
 SHIPPED_WORDS = Path(__file__).with_name("protected_words.txt")
-HAN = [chr(code) for code in (*range(0x3400, 0x4DC0), *range(0x4E00, 0xA000))]
+JAPANESE_KANA_SHARE = 0.2
+
+Spans = npt.NDArray[np.int64]
+"""Beginnings and ends, shape (spans, 2)."""
+
+
+def convert(text: str, scanned: Scanned, table: Classes, configuration: str, words_file: str | None) -> str:
+    """Return `text` with its traditional lines converted; `table` has the classes of all characters."""
+    codes, verbatim = scanned
+    words = protected_words(words_file)
+    blocked = verbatim.copy()
+    found = [match for match in _pattern(words_file).finditer(text) if not verbatim[match.start()]]
+    for match in found:
+        blocked[match.start() : match.end()] = True
+    lines = _traditional_lines(codes, blocked, table)
+    changes = [
+        (begin, end, _opencc(configuration).convert(text[begin:end])) for begin, end in _spans(lines, codes, table)
+    ]
+    changes += [
+        (match.start(), match.end(), words[match.group()]) for match in found if lines[match.start()] == BLOCKED
+    ]
+    parts, position = [], 0
+    for begin, end, converted in sorted(changes):
+        parts += [text[position:begin], converted]
+        position = end
+    return "".join([*parts, text[position:]])
 
 
 @cache
-def _scripts() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns for characters that are traditional alone, and that are simplified alone."""
-    to_simplified, to_traditional = opencc.OpenCC("t2s"), opencc.OpenCC("s2t")
-    traditional = {han for han in HAN if to_simplified.convert(han) != han}
-    simplified = {han for han in HAN if to_traditional.convert(han) != han and not _in_big5(han)} - traditional
-    return re.compile(f"[{''.join(sorted(traditional))}]"), re.compile(f"[{''.join(sorted(simplified))}]")
+def protected_words(file: str | None) -> dict[str, str]:
+    """Return word to what it becomes: those that come with the project, and those of `file`."""
+    return _read_words(SHIPPED_WORDS) | (_read_words(Path(file)) if file else {})
 
 
-def _in_big5(han: str) -> bool:
-    return han.encode("cp950", errors="ignore") != b""
+@cache
+def _pattern(words_file: str | None) -> re.Pattern[str]:
+    return re.compile("|".join(sorted(map(re.escape, protected_words(words_file)), key=len, reverse=True)))
 
 
-def is_traditional(line: str) -> bool:
-    """Tell whether a line is in traditional script; one with neither kind of character is not."""
-    traditional, simplified = _scripts()
-    found = len(traditional.findall(line))
-    return found > 0 and found > len(simplified.findall(line))
+@cache
+def _opencc(configuration: str) -> opencc.OpenCC:
+    return opencc.OpenCC(configuration)
 
 
-def read_protected_words(file: Path) -> dict[str, str]:
-    """Return word to what it becomes, from a file with one word a line (and what it becomes, if something else).
+def _read_words(file: Path) -> dict[str, str]:
+    """Read a file with one word a line, and what it becomes, if something else.
 
     Raises:
         PipelineError: the file is missing, not UTF-8, or a line has more than two words.
@@ -58,28 +83,55 @@ def read_protected_words(file: Path) -> dict[str, str]:
     return words
 
 
-@cache
-def converter(configuration: str, protected_words: str | None) -> Callable[[str], str]:
-    """Return the function that converts text line by line. `protected_words` names a file that adds to the shipped one."""
-    convert = opencc.OpenCC(configuration).convert
-    words = read_protected_words(SHIPPED_WORDS) | (
-        read_protected_words(Path(protected_words)) if protected_words else {}
-    )
-    protected = re.compile("|".join(sorted(map(re.escape, words), key=len, reverse=True)))
-    traditional, _ = _scripts()
+# What a character is to conversion: in a line that stays, to be converted with its line, or blocked in such a line.
+STAYS, CONVERTED, BLOCKED = 0, 1, 2
 
-    def convert_line(line: str) -> str:
-        if not is_traditional(protected.sub("", line)):
-            return line
-        converted, position = [], 0
-        for match in protected.finditer(line):
-            converted += [convert(line[position : match.start()]), words[match.group()]]
-            position = match.end()
-        return "".join([*converted, convert(line[position:])])
 
-    def convert_text(text: str) -> str:
-        if traditional.search(text) is None:
-            return text
-        return "\n".join(convert_line(line) for line in text.split("\n"))
+@njit(cache=True, nogil=True)
+def _traditional_lines(codes: CodePoints, blocked: Mask, table: Classes) -> npt.NDArray[np.uint8]:
+    """Return for each character STAYS, CONVERTED or BLOCKED."""
+    kinds = np.zeros(codes.size, np.uint8)
+    all_han = all_kana = line = traditional = simplified = han = kana = 0
+    for place in range(codes.size + 1):
+        found = table[codes[place]] if place < codes.size else NEWLINE
+        if not found & NEWLINE:
+            if not blocked[place]:
+                traditional += found & TRADITIONAL != 0
+                simplified += found & SIMPLIFIED != 0
+                han += found & HAN != 0
+                kana += found & KANA != 0
+            continue
+        if traditional > simplified and kana <= JAPANESE_KANA_SHARE * (han + kana):
+            for inside in range(line, place):
+                kinds[inside] = BLOCKED if blocked[inside] else CONVERTED
+        all_han += han
+        all_kana += kana
+        line, traditional, simplified, han, kana = place + 1, 0, 0, 0, 0
+    if all_kana > JAPANESE_KANA_SHARE * (all_han + all_kana):
+        kinds[:] = STAYS
+    return kinds
 
-    return convert_text
+
+@njit(cache=True, nogil=True)
+def _spans(kinds: npt.NDArray[np.uint8], codes: CodePoints, table: Classes) -> Spans:
+    """Return the longest spans that hold a traditional character and no Han character that must stay.
+
+    OpenCC leaves everything but Han as it is, so one call may take many lines, with the code and the blanks between.
+    """
+    spans = np.empty((codes.size, 2), np.int64)
+    count, begin, last = 0, 0, -1  # `last`: where the last traditional character of the open span ends
+    for place in range(codes.size + 1):
+        found = table[codes[place]] if place < codes.size else HAN
+        if not found & HAN:
+            continue
+        if place < codes.size and kinds[place] == CONVERTED:
+            if last == -1 and begin == -1:
+                begin = place
+            if found & TRADITIONAL:
+                last = place + 1
+            continue
+        if last != -1:
+            spans[count, 0], spans[count, 1] = begin, place
+            count += 1
+        begin, last = -1, -1
+    return spans[:count]

@@ -1,100 +1,158 @@
-"""Normalizes one text. Small steps in a fixed order; what each may touch is written beside it.
+"""Normalizes one text: mojibake, newlines, invisible characters, radicals, width, script, blanks.
 
-No NFKC and no ftfy width or quote fixing: both turn Chinese punctuation into ASCII. Code fences, inline code, URLs and
-LaTeX are left as they are by the steps that rewrite characters (width, conversion).
+All steps but the first and the conversion are one compiled pass over the code points. No NFKC and no ftfy width or quote
+fixing: both turn Chinese punctuation into ASCII. Code, formulas, link targets, tags and URLs (`verbatim.py`) only get
+one kind of newline.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
+from itertools import pairwise
 
-import ftfy
+import numpy as np
+from numba import njit
 
 from configs.schema import NormalizeConfig
-from tasks.normalize.conversion import converter
-
-# UTF-8 that was read as Latin-1 or Windows-1252: the lead byte of a Chinese character or of typographic punctuation,
-# then two continuation bytes as those code pages show them.
-MOJIBAKE = re.compile(r"[â-ï][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]{2}|Â[\xa0-\xbf]|Ã[\x80-\xbf]")
-
-NEWLINES = re.compile("\r\n|[\r\x85\u2028\u2029]")
-
-# Zero width space, soft hyphen, BOM, word joiner, bidirectional controls, and the C0 and C1 controls but tab and
-# newline. The joiners U+200C and U+200D stay: emoji and Indic scripts need them.
-INVISIBLE = re.compile("[\u200b\u00ad\ufeff\u2060\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-# Radicals that text from PDF carries in place of the ordinary characters. NFKC maps the Kangxi block; the block of
-# supplements has no mapping in Unicode, so those seen in print stand here.
-KANGXI = re.compile("[\u2f00-\u2fd5]")
-RADICALS = str.maketrans(
-    "⺠⺟⻄⻅⻆⻉⻋⻓⻔⻘⻙⻚⻛⻜⻝⻢⻣⻤⻥⻦⻨⻩⻬⻮⻰⻳", "民母西见角贝车长门青韦页风飞食马骨鬼鱼鸟麦黄齐齿龙龟"
+from tasks.normalize.characters import (
+    ACCENTED,
+    DELETED,
+    HALF_WIDTH_KANA,
+    NEWLINE,
+    RARE,
+    TRADITIONAL,
+    Classes,
+    CodePoints,
+    classes,
+    code_points,
+    replacements_of,
 )
-RADICAL = re.compile("[\u2e80-\u2ef3]")
+from tasks.normalize.conversion import convert
+from tasks.normalize.mojibake import repair_gbk, repair_latin
+from tasks.normalize.verbatim import SPACE, TAB, Mask, Scanned, scan
 
-# Full-width letters, digits and symbols that Chinese does not punctuate with; ，。！？：；（）～ and the like stay.
-FULL_WIDTH = re.compile(
-    "[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＂＃＄％＆＇＊＋－．／＜＝＞＠［＼］＾＿｀｛｜｝\u3000\xa0]+"
-)
-HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5E)} | {0x3000: 0x20, 0xA0: 0x20}
+HALF_WIDTH_KATAKANA = re.compile("[\uff66-\uff9f]+")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
-VERBATIM = re.compile(
-    r"(?P<fence>^[ ]{0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n(?:.*?\n)??[ ]{0,3}(?P=mark)[^\S\n]*$)"
-    r"|`[^`\n]+`"
-    r"|\b(?:https?|ftp)://[!-~]+"
-    r"|\$\$[^$]+\$\$|\$[^$\n]+\$",
-    re.MULTILINE | re.DOTALL,
-)
-
-TRAILING_SPACE = re.compile(r"[ \t]+$", re.MULTILINE)
-BLANK_LINES = re.compile(r"\n{4,}")
+LF, CR = 0x0A, 0x0D
+MAX_NEWLINES = 3
 
 
 def normalize_text(text: str, config: NormalizeConfig) -> str:
-    """Return `text` in one script, one width and with "\\n" alone as newline. Doing it twice changes nothing more."""
-    if config.mojibake:
-        text = repair_mojibake(text)
-    text = NEWLINES.sub("\n", text)
-    text = INVISIBLE.sub("", text)
-    text = unicodedata.normalize("NFC", text)
-    text = KANGXI.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
-    text = RADICAL.sub(lambda match: match.group().translate(RADICALS), text)
-    text = outside_verbatim(text, prose_steps(config))
-    text = TRAILING_SPACE.sub("", text)
-    return BLANK_LINES.sub("\n\n\n", text).strip("\n")
+    """Return `text` in one script, one width and with "\\n" alone as newline. Doing it twice changes nothing more.
+
+    Lone surrogates, which no encoding can hold, become U+FFFD.
+    """
+    settled = False
+    while not settled:
+        text, settled = _normalize_once(text, config)
+    return text
 
 
-def repair_mojibake(text: str) -> str:
-    """Return `text` with the lines repaired that show UTF-8 read with the wrong code page."""
-    if MOJIBAKE.search(text) is None:
-        return text
-    return "\n".join(ftfy.fix_encoding(line) if MOJIBAKE.search(line) else line for line in text.split("\n"))
+def _normalize_once(text: str, config: NormalizeConfig) -> tuple[str, bool]:
+    """Return the text, and whether it is settled: what a character became may have opened or closed code."""
+    given, table = text, classes(config.conversion)
+    try:
+        codes = code_points(text)
+    except UnicodeEncodeError:
+        text = SURROGATE.sub("\ufffd", text)
+        codes = code_points(text)
+    present = _present(codes, table)
+    if config.mojibake and present & (ACCENTED | RARE):
+        text = repair_gbk(text, codes, table) if present & RARE else text
+        text = repair_latin(text) if present & ACCENTED else text
+        codes = codes if text is given else code_points(text)
+    scanned = scan(codes)
+    if _needs_composing(text, present, config):
+        text = _outside(text, scanned.verbatim, lambda prose: _compose(prose, config))
+        scanned = scan(code_points(text))
+    settled = text == given
+    scanned, replaced = _rewrite(scanned, table, replacements_of(config), config.newlines, config.blanks)
+    if replaced:
+        settled = settled and np.array_equal(scanned.verbatim, scan(scanned.codes).verbatim)
+    text = scanned.codes.tobytes().decode("utf-32-le")
+    if present & TRADITIONAL:
+        text = convert(text, scanned, table, config.conversion, config.protected_words)
+    return text, settled
 
 
-def narrow(text: str) -> str:
-    """Return `text` with full-width letters, digits, ASCII-like symbols and spaces in ASCII."""
-    return FULL_WIDTH.sub(lambda match: match.group().translate(HALF_WIDTH), text)
+def _needs_composing(text: str, present: int, config: NormalizeConfig) -> bool:
+    half_width = config.width and present & HALF_WIDTH_KANA
+    return bool(half_width) or (config.radicals and not unicodedata.is_normalized("NFC", text))
 
 
-def prose_steps(config: NormalizeConfig) -> Callable[[str], str]:
-    """Return the steps that only prose gets, as one function."""
-    steps: list[Callable[[str], str]] = []
+def _compose(text: str, config: NormalizeConfig) -> str:
+    """Compose letters with their marks; compatibility ideographs and half-width katakana become the ordinary ones."""
     if config.width:
-        steps.append(narrow)
-    if config.conversion != "off":
-        steps.append(converter(config.conversion, config.protected_words))
-
-    def apply(text: str) -> str:
-        for step in steps:
-            text = step(text)
-        return text
-
-    return apply
+        text = HALF_WIDTH_KATAKANA.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
+    return unicodedata.normalize("NFC", text) if config.radicals else text
 
 
-def outside_verbatim(text: str, change: Callable[[str], str]) -> str:
-    """Return `text` with `change` applied to everything but code, URLs and formulas."""
-    parts, position = [], 0
-    for match in VERBATIM.finditer(text):
-        parts += [change(text[position : match.start()]), match.group()]
-        position = match.end()
-    return "".join([*parts, change(text[position:])])
+def _outside(text: str, verbatim: Mask, change: Callable[[str], str]) -> str:
+    """Return `text` with `change` applied to each stretch of prose."""
+    edges = [0, *(np.flatnonzero(verbatim[1:] != verbatim[:-1]) + 1).tolist(), len(text)]
+    parts = [text[begin:end] for begin, end in pairwise(edges)]
+    first = int(verbatim.size > 0 and verbatim[0])
+    return "".join(part if index % 2 != first else change(part) for index, part in enumerate(parts))
+
+
+@njit(cache=True, nogil=True)
+def _present(codes: CodePoints, table: Classes) -> int:
+    """Return the classes that occur."""
+    found = 0
+    for code in codes:
+        found |= table[code]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _rewrite(
+    scanned: Scanned, table: Classes, replacement: CodePoints, newlines: bool, blanks: bool
+) -> tuple[Scanned, bool]:
+    """Return the text with every replacement made in prose, and whether any was made.
+
+    `newlines`: every kind becomes LF. `blanks`: spaces at line ends and more than two blank lines go, as do newlines at
+    both ends of the text.
+    """
+    codes, verbatim = scanned
+    out, mask = np.empty_like(codes), np.empty_like(verbatim)
+    size, replaced = 0, False
+    for place in range(codes.size):
+        code, fixed = codes[place], verbatim[place]
+        if table[code] & NEWLINE:
+            if newlines and code == LF and place > 0 and codes[place - 1] == CR:
+                continue
+            if blanks and not fixed:
+                size = _without_blanks(out, mask, size)
+                if size == 0 or _newlines_before(out, mask, size) == MAX_NEWLINES:
+                    continue
+            code = LF if newlines else code
+        elif not fixed:
+            new = replacement[code]
+            replaced |= new != code
+            if new == DELETED:
+                continue
+            code = new
+        out[size], mask[size] = code, fixed
+        size += 1
+    if blanks:
+        size = _without_blanks(out, mask, size)
+        while size > 0 and not mask[size - 1] and out[size - 1] == LF:
+            size = _without_blanks(out, mask, size - 1)
+    return Scanned(out[:size], mask[:size]), replaced
+
+
+@njit(cache=True, nogil=True)
+def _without_blanks(out: CodePoints, mask: Mask, size: int) -> int:
+    """Return the size without the spaces and tabs that end the last line."""
+    while size > 0 and not mask[size - 1] and (out[size - 1] == SPACE or out[size - 1] == TAB):
+        size -= 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _newlines_before(out: CodePoints, mask: Mask, size: int) -> int:
+    count = 0
+    while count < MAX_NEWLINES and count < size and not mask[size - 1 - count] and out[size - 1 - count] == LF:
+        count += 1
+    return count

@@ -1,0 +1,74 @@
+"""Repairs text that was decoded with the wrong code page, line by line, where cheap tests say that it was.
+
+Three kinds are met in Chinese corpora. UTF-8 read as Latin-1 or Windows-1252 (ä¸­æ–‡) is ftfy's, behind an expression
+that says where there is some: ftfy on everything runs at 3 MB/s and rewrites Chinese punctuation. GBK read as Latin-1
+(ÖÐÎÄ) and UTF-8 read as GBK (涓枃) are undone here, and only when the bytes are valid in the right code.
+"""
+
+import re
+
+import ftfy
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tasks.normalize.characters import NEWLINE, RARE, Classes, CodePoints
+
+# The lead byte of a Chinese character or of typographic punctuation, then two continuation bytes as those code pages
+# show them.
+MOJIBAKE = re.compile(r"[â-ï][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]{2}|Â[\xa0-\xbf]|Ã[\x80-\xbf]")
+# Two or more characters of GB 2312 as Latin-1 shows them; no language writes so many accented letters in a row.
+GBK_AS_LATIN = re.compile(r"(?:[\xb0-\xf7][\xa1-\xfe]){2,}")
+MIN_FREQUENT_SHARE = 0.75
+
+# A line with so many of the characters that GBK makes of UTF-8 is put to the test: they are 30% of text misread so, and
+# 0.03% of ordinary text.
+MIN_RARE, MIN_RARE_SHARE = 4, 0.15
+
+
+def repair_gbk(text: str, codes: CodePoints, table: Classes) -> str:
+    """Undo UTF-8 read as GBK; `codes` are the text's code points, `table` has the classes of all."""
+    lines = _suspicious_lines(codes, table)
+    for begin, end in reversed(lines.tolist()):
+        text = f"{text[:begin]}{_from_utf8(text[begin:end])}{text[end:]}"
+    return text
+
+
+def repair_latin(text: str) -> str:
+    """Undo UTF-8 or GBK read as Latin-1 or Windows-1252."""
+    if MOJIBAKE.search(text):
+        text = "\n".join(ftfy.fix_encoding(line) if MOJIBAKE.search(line) else line for line in text.split("\n"))
+    return GBK_AS_LATIN.sub(lambda match: _from_gbk(match.group()), text)
+
+
+def _from_gbk(run: str) -> str:
+    data = run.encode("latin-1")
+    frequent = sum(0xB0 <= lead <= 0xD7 for lead in data[::2])  # GB 2312's level 1
+    return data.decode("gb2312", errors="ignore") if frequent >= MIN_FREQUENT_SHARE * len(data) / 2 else run
+
+
+def _from_utf8(line: str) -> str:
+    """Return the line in UTF-8; as it is, when its bytes are no UTF-8 but for those that were lost."""
+    lost = line.count("\ufffd") + 1
+    try:
+        data = line.replace("\ufffd", "").encode("gb18030")
+    except UnicodeEncodeError:
+        return line
+    repaired = data.decode("utf-8", errors="ignore")
+    return repaired if len(data) - len(repaired.encode()) <= 2 * lost else line
+
+
+@njit(cache=True, nogil=True)
+def _suspicious_lines(codes: CodePoints, table: Classes) -> npt.NDArray[np.int64]:
+    """Return beginnings and ends of the lines with many rare characters, shape (lines, 2)."""
+    spans = np.empty((codes.size // MIN_RARE + 1, 2), np.int64)
+    count, line, found = 0, 0, 0
+    for place in range(codes.size + 1):
+        if place < codes.size and not table[codes[place]] & NEWLINE:
+            found += table[codes[place]] & RARE != 0
+            continue
+        if found >= MIN_RARE and found >= MIN_RARE_SHARE * (place - line):
+            spans[count, 0], spans[count, 1] = line, place
+            count += 1
+        line, found = place + 1, 0
+    return spans[:count]
