@@ -1,13 +1,17 @@
 """Fixtures: real text, small configurations, a real Prefect server."""
 
+import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from configs.schema import RunConfig
 from tasks.artifact import Artifact, Manifest, Workspace
@@ -18,7 +22,7 @@ from tasks.stage import Stage, StageInput, build_artifact
 
 PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "data" / "sample"
-CORPUS = PROJECT.parent / "shared" / "corpus"
+CORPUS, BENCH = (PROJECT.parent / "shared" / name for name in ("corpus", "bench"))
 COMMAND = Path(sys.executable).with_name("mindpretrain")
 
 MakeConfig = Callable[..., RunConfig]
@@ -31,6 +35,18 @@ def corpus() -> Path:
     if not CORPUS.is_dir():
         pytest.skip(f"{CORPUS} is not there: it holds real documents that the project does not ship")
     return CORPUS
+
+
+@pytest.fixture
+def documents() -> list[tuple[str, str]]:
+    """2,000 real documents as (source, text), 250 of each of eight sources, which are not part of the project."""
+    if not BENCH.is_dir():
+        pytest.skip(f"{BENCH} is not there: it holds real documents that the project does not ship")
+    return [
+        (file.name.partition(".")[0], json.loads(line)["text"])
+        for file in sorted(BENCH.glob("*.jsonl.zst"))
+        for line in islice(io.TextIOWrapper(zstandard.open(file), "utf-8", newline="\n"), 250)
+    ]
 
 
 @pytest.fixture

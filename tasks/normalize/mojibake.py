@@ -17,9 +17,12 @@ from tasks.normalize.characters import NEWLINE, RARE, Classes, CodePoints
 # The lead byte of a Chinese character or of typographic punctuation, then two continuation bytes as those code pages
 # show them.
 MOJIBAKE = re.compile(r"[â-ï][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]{2}|Â[\xa0-\xbf]|Ã[\x80-\xbf]")
-# Two or more characters of GB 2312 as Latin-1 shows them; no language writes so many accented letters in a row.
-GBK_AS_LATIN = re.compile(r"(?:[\xb0-\xf7][\xa1-\xfe]){2,}")
-MIN_FREQUENT_SHARE = 0.75
+# Two or more characters of GB 2312 as Latin-1 shows them; no language writes so many accented letters in a row. Bytes
+# below A1 are never GB 2312's.
+HIGH = re.compile(r"[\x80-\xff€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]{4,}")
+GBK_AS_LATIN = re.compile(r"(?:[\xa1-\xf7][\xa1-\xfe])+")
+LOST = re.compile("\ufffd+")
+MIN_HAN, MIN_FREQUENT_SHARE = 2, 0.7
 
 # A line with so many of the characters that GBK makes of UTF-8 is put to the test: they are 30% of text misread so, and
 # 0.03% of ordinary text.
@@ -36,26 +39,44 @@ def repair_gbk(text: str, codes: CodePoints, table: Classes) -> str:
 
 def repair_latin(text: str) -> str:
     """Undo UTF-8 or GBK read as Latin-1 or Windows-1252."""
-    if MOJIBAKE.search(text):
-        text = "\n".join(ftfy.fix_encoding(line) if MOJIBAKE.search(line) else line for line in text.split("\n"))
-    return GBK_AS_LATIN.sub(lambda match: _from_gbk(match.group()), text)
+    text = HIGH.sub(lambda match: _from_gbk(match.group()), text)
+    if MOJIBAKE.search(text) is None:
+        return text
+    return "\n".join(ftfy.fix_encoding(line) if MOJIBAKE.search(line) else line for line in text.split("\n"))
 
 
 def _from_gbk(run: str) -> str:
+    """Return a run of high characters in GBK; as it is, when it may be UTF-8 or most of its Han would be rare ones."""
+    if GBK_AS_LATIN.fullmatch(run) is None:
+        return run
     data = run.encode("latin-1")
-    frequent = sum(0xB0 <= lead <= 0xD7 for lead in data[::2])  # GB 2312's level 1
-    return data.decode("gb2312", errors="ignore") if frequent >= MIN_FREQUENT_SHARE * len(data) / 2 else run
+    han = [lead for lead in data[::2] if lead >= 0xB0]
+    frequent = sum(lead <= 0xD7 for lead in han)  # GB 2312's level 1
+    if _is_utf8(data) or len(han) < MIN_HAN or frequent < MIN_FREQUENT_SHARE * len(han):
+        return run
+    try:
+        return data.decode("gb2312")
+    except UnicodeDecodeError:
+        return run
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _from_utf8(line: str) -> str:
-    """Return the line in UTF-8; as it is, when its bytes are no UTF-8 but for those that were lost."""
-    lost = line.count("\ufffd") + 1
+    """Return the line in UTF-8, with U+FFFD where bytes were lost; as it is, when its bytes are no UTF-8 besides."""
+    parts = line.split("\ufffd")
     try:
-        data = line.replace("\ufffd", "").encode("gb18030")
+        data = b"\xff".join(part.encode("gb18030") for part in parts)
     except UnicodeEncodeError:
         return line
-    repaired = data.decode("utf-8", errors="ignore")
-    return repaired if len(data) - len(repaired.encode()) <= 2 * lost else line
+    repaired = LOST.sub("\ufffd", data.decode("utf-8", errors="replace"))
+    return repaired if repaired.count("\ufffd") <= len(parts) else line
 
 
 @njit(cache=True, nogil=True)

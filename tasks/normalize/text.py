@@ -50,7 +50,7 @@ def normalize_text(text: str, config: NormalizeConfig) -> str:
 
 
 def _normalize_once(text: str, config: NormalizeConfig) -> tuple[str, bool]:
-    """Return the text, and whether it is settled: what a character became may have opened or closed code."""
+    """Return the text, and whether it is settled: what a character became may give another pass something to do."""
     given, table = text, classes(config.conversion)
     try:
         codes = code_points(text)
@@ -68,12 +68,19 @@ def _normalize_once(text: str, config: NormalizeConfig) -> tuple[str, bool]:
         scanned = scan(code_points(text))
     settled = text == given
     scanned, replaced = _rewrite(scanned, table, replacements_of(config), config.newlines, config.blanks)
-    if replaced:
-        settled = settled and np.array_equal(scanned.verbatim, scan(scanned.codes).verbatim)
     text = scanned.codes.tobytes().decode("utf-32-le")
+    if replaced:
+        settled = settled and not _opens_more(text, scanned, present)
     if present & TRADITIONAL:
         text = convert(text, scanned, table, config.conversion, config.protected_words)
     return text, settled
+
+
+def _opens_more(text: str, scanned: Scanned, present: int) -> bool:
+    """Tell whether replaced characters give another pass something to do: other code, mojibake, a mark to compose."""
+    if present & (ACCENTED | RARE) or not unicodedata.is_normalized("NFC", text):
+        return True
+    return not np.array_equal(scanned.verbatim, scan(scanned.codes).verbatim)
 
 
 def _needs_composing(text: str, present: int, config: NormalizeConfig) -> bool:

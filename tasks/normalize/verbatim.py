@@ -2,7 +2,8 @@
 
 Compiled, because as a regular expression it ran at 22 MB/s, a fifth of what all of normalize may take. It follows
 CommonMark in what matters for a corpus: fences with any indentation and in quotes, closed by a fence at least as long;
-code spans between equal runs of back-ticks. An opening mark without a closing one is text.
+code spans between equal runs of back-ticks. An opening mark without a closing one is text; so are tildes under a title,
+which underline it in reStructuredText.
 """
 
 from typing import NamedTuple
@@ -41,16 +42,17 @@ def scan(codes: CodePoints) -> Scanned:
 def _mark_verbatim(codes: CodePoints) -> Mask:
     mask = np.zeros(codes.size, np.bool_)
     unclosed = np.full(2, codes.size + 1, np.int64)  # from this length on, fences of back-ticks and tildes do not close
-    line = 0
+    line, below_text = 0, False
     while line < codes.size:
         end = _line_end(codes, line)
-        mark, length = _fence(codes, line, end)
+        mark, length = _fence(codes, line, end, below_text)
+        below_text = _after_indent(codes, line, end) < end
         kind = 0 if mark == BACK_TICK else 1
         if MIN_FENCE <= length < unclosed[kind]:
             close = _closing_fence(codes, end + 1, mark, length)
             if close != NONE:
                 mask[line:close] = True
-                line = close + 1
+                line, below_text = close + 1, False
                 continue
             unclosed[kind] = length
         line = _mark_inline(codes, line, end, mask) + 1
@@ -87,12 +89,14 @@ def _after_indent(codes: CodePoints, start: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _fence(codes: CodePoints, start: int, end: int) -> tuple[int, int]:
+def _fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tuple[int, int]:
     """Return mark and length of the fence that the line opens, (0, 0) for none."""
     start = _after_indent(codes, start, end)
     if start == end or (codes[start] != BACK_TICK and codes[start] != TILDE):
         return 0, 0
     mark, length = codes[start], _run(codes, start, end)
+    if mark == TILDE and below_text and _after_indent(codes, start + length, end) == end:
+        return 0, 0
     if mark == BACK_TICK:
         for place in range(start + length, end):
             if codes[place] == BACK_TICK:
@@ -230,7 +234,7 @@ def _after_url(codes: CodePoints, start: int, end: int) -> int:
         code, before = codes[place], codes[place - 1]
         if code >= 0x80:
             letter = 0x3400 <= code <= 0x9FFF or 0xFF10 <= code <= 0xFF5A or 0xC0 <= code <= 0x24F
-            follows = before >= 0x80 or before in (SLASH, 0x3D, 0x5F, 0x2D, 0x23, 0x25, 0x26, 0x2B)
+            follows = before >= 0x80 or before in (SLASH, 0x3D, 0x5F, 0x2D, 0x23, 0x25, 0x26, 0x2B, 0x3F)
             if not (letter and follows):
                 break
         elif code <= SPACE or code in (LESS, GREATER, 0x22, BACK_TICK):

@@ -1,11 +1,14 @@
 """Normalize mends what it should and harms nothing else."""
 
 import json
+import re
+import unicodedata
+from collections import Counter
 from pathlib import Path
 
-import ftfy
+import opencc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.errors import PipelineError
@@ -13,6 +16,8 @@ from configs.schema import NormalizeConfig
 from tasks import normalize
 from tasks.documents import read_table
 from tasks.normalize import group_files
+from tasks.normalize.characters import FULL_WIDTH, INVISIBLE, KANGXI, NEWLINES, PRIVATE_USE, RADICALS, SPACES
+from tasks.normalize.explain import explain
 from tasks.normalize.text import normalize_text
 from tasks.raw import RawFile
 from tests.conftest import SAMPLE, MakeConfig, build_chain, removed_by
@@ -31,6 +36,11 @@ DEFAULT = NormalizeConfig()
         ("零\u200b宽\ufeff字符\u00ad", "零宽字符"),
         ("康熙部首⼀⽤⾏与补充部首⻓⻔", "康熙部首一用行与补充部首长门"),
         ("行尾空格  \n\n\n\n\n下一段", "行尾空格\n\n\n下一段"),
+        ("ﾒﾓﾘの容量とﾃﾞｨｽｸ", "メモリの容量とディスク"),
+        ("私有\ue000区与控制\x07符", "私有区与控制符"),
+        ("兼容汉字\uf9e4", "兼容汉字理"),
+        ("第一页\x0c第二页", "第一页\n第二页"),
+        ("孤立的代理\ud83d项", "孤立的代理\ufffd项"),
         ("家庭👨\u200d👩\u200d👧表情", "家庭👨\u200d👩\u200d👧表情"),
     ],
 )
@@ -45,12 +55,63 @@ def test_each_trouble_is_mended(given_text: str, expected: str) -> None:
         "行内代码 `ｆｏｏ（１）` 不动",
         "公式 $ｘ＝１$ 不动",
         "网址 https://example.com/a_(b)?c=1 后面",
+        "网址 https://example.com/文件/說明?名=１",
+        "[链接](路徑/說明.md) 与 <img alt='ＡＢＣ' src='圖.png'>",
+        "~~~\n繁體 ＡＢＣ\n~~~",
+        "> ```\n> 繁體 ＡＢＣ  \n> ```",
+        "1. 列表\n\n    ```\n    繁體\n    ```",
+        "````\n```\n繁體\n````",
+        "两个反引号 ``a`繁體`` 不动",
+        r"公式 \(繁＝１\) 与 \[體＝２\] 不动",
+        "$$\n繁體＝１\n$$",
+        "ソフトウェアの開発環境と學習データ",
         "中文标点：“引号”，（括号）；《书名》——破折号……",
         "乾隆年间的乾清宫",
     ],
 )
 def test_code_formulas_and_chinese_punctuation_stay(kept: str) -> None:
     assert normalize_text(kept, DEFAULT) == kept
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected"),
+    [
+        ("没有结尾的 ```\n學習", "没有结尾的 ```\n学习"),
+        ("單個反引號 ` 之後的學習", "单个反引号 ` 之后的学习"),
+        ("價格 $5，對方 $10，都很貴", "价格 $5，对方 $10，都很贵"),
+        ("請看https://example.com說明文件", "请看https://example.com说明文件"),
+        ("標題一\n~~~~~~\n\n內容\n\n標題二\n~~~~~~", "标题一\n~~~~~~\n\n内容\n\n标题二\n~~~~~~"),
+    ],
+)
+def test_what_only_looks_like_code_is_text(given_text: str, expected: str) -> None:
+    assert normalize_text(given_text, DEFAULT) == expected
+
+
+def test_a_japanese_document_stays_even_where_a_line_has_no_kana() -> None:
+    text = "開発環境\n\nこのソフトウェアは、データを読み込んでモデルを學習します。"
+    assert normalize_text(text, DEFAULT) == text
+
+
+def test_mojibake_of_gbk_is_undone_both_ways() -> None:
+    text = "混合精度训练需要损失缩放，否则梯度会下溢。"
+    assert normalize_text(text.encode("gbk").decode("latin-1"), DEFAULT) == text
+    assert normalize_text(f"好的一行\n{text.encode().decode('gb18030', 'replace')}", DEFAULT) == (
+        "好的一行\n混合精度训练\ufffd要损失缩放，否则梯度会下溢\ufffd"  # the bytes of 需 and 。 did not survive
+    )
+    assert normalize_text("Änderungen für Größe, élève à Évry", DEFAULT) == "Änderungen für Größe, élève à Évry"
+
+
+def test_explain_lists_each_step_and_the_lines_it_changes() -> None:
+    steps = dict(explain("ＡＰＩ\r\n學習\u200b \n", DEFAULT))
+    assert steps == {
+        "mojibake": [],
+        "newlines": ["-ＡＰＩ\\r", "+ＡＰＩ"],
+        "invisible": ["-學習\\u200b ", "+學習 "],
+        "radicals": [],
+        "width": ["-ＡＰＩ", "+API"],
+        "conversion": ["-學習 ", "+学习 "],
+        "blanks": ["-学习 ", "-", "+学习"],
+    }
 
 
 def test_mojibake_is_repaired_line_by_line() -> None:
@@ -64,12 +125,17 @@ def test_a_step_that_is_off_does_nothing() -> None:
     assert normalize_text("ＡＢＣ學習", off) == "ＡＢＣ學習"
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
+MARKS = st.text("`$<>[]()\\~:/ha 1\n\r\t\u200b\ufffd＜＞｀＄［］（）Ａ１：／\u3000學后昇腾の\u0301é涓枃涔Ö")
+
+
+@settings(deadline=None, max_examples=1000)
+@given(st.text(st.characters(exclude_categories=["Cs"])) | MARKS)
 def test_doing_it_twice_changes_nothing_more(text: str) -> None:
     once = normalize_text(text, DEFAULT)
     assert normalize_text(once, DEFAULT) == once
 
 
+@settings(deadline=None)
 @given(st.text("机器学习 模型训练，。：；（）“”abcXYZ019.,()\n", min_size=1))
 def test_simplified_half_width_text_stays_but_for_blanks(text: str) -> None:
     assert normalize_text(text, DEFAULT).split() == text.split()
@@ -86,14 +152,71 @@ def test_hard_cases_come_out_as_expected(corpus: Path) -> None:
     assert failed == []
 
 
-def test_good_documents_only_lose_blanks_and_gain_half_width(corpus: Path) -> None:
-    """ftfy's own width fixing rewrote 726 of 747 documents; ours leaves every Chinese punctuation mark."""
-    for file in sorted((corpus / "simplified").glob("*.md")):
-        text = file.read_text(encoding="utf-8")
+FENCE = re.compile(r"^[ \t]*(`{3,})[^\n`]*\n.*?\n[ \t]*\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"\$\$[^$]+\$\$")
+URL = re.compile(r"https?://[!-~]+")
+SIMPLIFIED_SOURCES = ("mindspore_zh", "paddle_zh", "papers_zh", "rocketmq_md")
+
+
+def test_no_code_formula_or_url_of_2000_documents_is_changed(documents: list[tuple[str, str]]) -> None:
+    for _, text in documents:
+        given = text.replace("\r\n", "\n")
         found = normalize_text(text, DEFAULT)
-        for mark in "，。：；！？“”（）《》、":
-            assert found.count(mark) == text.count(mark), (file.name, mark)
-    assert ftfy.fix_text("，（好）") != "，（好）"
+        for kind in (FENCE, FORMULA, URL):
+            left, right = ([match.group() for match in kind.finditer(side)] for side in (found, given))
+            assert left == right
+
+
+def test_simplified_documents_change_only_in_the_classes_that_are_normalized(documents: list[tuple[str, str]]) -> None:
+    """Chinese punctuation, digits, Latin letters and every other Han character are the same, and as often, after."""
+    lost, gained = Counter[str](), Counter[str]()
+    for source, text in documents:
+        if source in SIMPLIFIED_SOURCES:
+            found = normalize_text(text, NormalizeConfig(conversion="off"))
+            lost += Counter(text) - Counter(found)
+            gained += Counter(found) - Counter(text)
+    listed = {
+        *INVISIBLE,
+        *PRIVATE_USE,
+        *NEWLINES,
+        *KANGXI,
+        *map(ord, RADICALS),
+        *FULL_WIDTH,
+        *SPACES,
+        ord(" "),
+        ord("\t"),
+    }
+    not_listed = {char for char in lost if ord(char) not in listed and unicodedata.is_normalized("NFC", char)}
+    assert not_listed == set()
+    assert {chr(code) for code in FULL_WIDTH} & set(lost)  # there were some
+    ascii_or_unified = {char for char in gained if ord(char) in range(0x20, 0x7F) or "\u4e00" <= char <= "\u9fff"}
+    assert set(gained) - ascii_or_unified <= {"\n"}
+
+
+def test_conversion_changes_no_simplified_line(documents: list[tuple[str, str]]) -> None:
+    to_simplified, to_traditional = opencc.OpenCC("t2s").convert, opencc.OpenCC("s2t").convert
+    changed = 0
+    for source, text in documents:
+        before = normalize_text(text, NormalizeConfig(conversion="off"))
+        for line, converted in zip(before.split("\n"), normalize_text(text, DEFAULT).split("\n"), strict=True):
+            if line != converted:
+                changed += 1
+                traditional = {char for char in line if to_simplified(char) != char}
+                simplified = {
+                    char for char in line if to_traditional(char) != char and not char.encode("cp950", "ignore")
+                }
+                assert sum(map(line.count, traditional)) > sum(map(line.count, simplified)), (source, line)
+    assert changed > 1000
+
+
+def test_names_that_opencc_spoils_are_as_many_as_before(documents: list[tuple[str, str]]) -> None:
+    seen = 0
+    for _, text in documents:
+        found = normalize_text(text, DEFAULT)
+        for word in ("昇思", "昇腾", "显著", "编著"):
+            seen += text.count(word)
+            assert found.count(word) >= text.count(word)
+    assert seen > 100
 
 
 def test_files_are_grouped_in_order_and_none_is_lost() -> None:
