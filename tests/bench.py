@@ -23,6 +23,8 @@ from pathlib import Path
 import ftfy
 import numpy as np
 import opencc
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zstandard
 from datasketch import MinHash
 
@@ -166,8 +168,7 @@ def _write_raw(texts: list[str], folder: Path) -> None:
     folder.mkdir()
     files = max(2, int(_megabytes(texts) * MEGABYTE / SHARD_BYTES))
     for index in range(files):
-        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts[index::files])
-        (folder / f"{index:03d}.jsonl").write_text("".join(lines), encoding="utf-8")
+        pq.write_table(pa.table({"text": texts[index::files]}), folder / f"{index:03d}.parquet", compression="zstd")
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ from configs.schema import NormalizeConfig
 
 CodePoints = npt.NDArray[np.uint32]
 """A text as its code points, shape (characters,)."""
-Classes = npt.NDArray[np.uint8]
+Classes = npt.NDArray[np.uint16]
 """Bits of classes for each code point, shape (UNICODE,)."""
 
 UNICODE = 0x110000
 DELETED = np.uint32(0xFFFFFFFF)
 
 # Bits of a class.
-NEWLINE, HAN, TRADITIONAL, SIMPLIFIED, KANA, HALF_WIDTH_KANA, ACCENTED, RARE = 1, 2, 4, 8, 16, 32, 64, 128
+NEWLINE, HAN, TRADITIONAL, SIMPLIFIED, KANA, HALF_WIDTH_KANA, ACCENTED, RARE, COMPOSES = (1 << bit for bit in range(9))
 
 # LF, VT, FF, CR, NEL, LS, PS.
 NEWLINES = (0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029)
@@ -86,8 +86,10 @@ def classes(conversion: str) -> Classes:
     """Return each code point's classes. Traditional alone is what the OpenCC configuration `conversion` changes;
     simplified alone is what OpenCC would make traditional and Big5 lacks (后, 里, 台 are in both scripts).
     """
-    table = np.zeros(UNICODE, np.uint8)
-    for members, bit in ((NEWLINES, NEWLINE), (ACCENTED_LATIN, ACCENTED), (_gbk_characters(), RARE)):
+    table = np.zeros(UNICODE, np.uint16)
+    for members, bit in (
+        (NEWLINES, NEWLINE), (ACCENTED_LATIN, ACCENTED), (_gbk_characters(), RARE), (_composing(), COMPOSES),
+    ):  # fmt: skip
         table[list(members)] |= bit
     for ranges, bit in ((HAN_RANGES, HAN), (KANA_RANGES, KANA), (KANA_RANGES[-1:], HALF_WIDTH_KANA)):
         for first, last in ranges:
@@ -107,3 +109,16 @@ def _gbk_characters() -> list[int]:
     pairs = (bytes((row, trail)) for row in GBK_ROWS for trail in (*range(0x40, 0x7F), *range(0x80, 0xFF)))
     texts = (pair.decode("gbk", errors="ignore") for pair in pairs)
     return [ord(text) for text in texts if len(text) == 1]
+
+
+def _composing() -> list[int]:
+    """Return the code points without which a text is in NFC: marks, what follows in a composition, what NFC replaces."""
+    found = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}  # Hangul vowels and finals
+    for code in range(0x80, 0x30000):
+        char = chr(code)
+        parts = unicodedata.decomposition(char).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            found.add(int(parts[1], 16))
+        if unicodedata.combining(char) or (parts and not unicodedata.is_normalized("NFC", char)):
+            found.add(code)
+    return sorted(found)

@@ -16,6 +16,7 @@ from numba import njit
 from configs.schema import NormalizeConfig
 from tasks.normalize.characters import (
     ACCENTED,
+    COMPOSES,
     DELETED,
     HALF_WIDTH_KANA,
     NEWLINE,
@@ -78,14 +79,15 @@ def _normalize_once(text: str, config: NormalizeConfig) -> tuple[str, bool]:
 
 def _opens_more(text: str, scanned: Scanned, present: int) -> bool:
     """Tell whether replaced characters give another pass something to do: other code, mojibake, a mark to compose."""
-    if present & (ACCENTED | RARE) or not unicodedata.is_normalized("NFC", text):
+    if present & (ACCENTED | RARE | COMPOSES):
         return True
     return not np.array_equal(scanned.verbatim, scan(scanned.codes).verbatim)
 
 
 def _needs_composing(text: str, present: int, config: NormalizeConfig) -> bool:
     half_width = config.width and present & HALF_WIDTH_KANA
-    return bool(half_width) or (config.radicals and not unicodedata.is_normalized("NFC", text))
+    composes = config.radicals and present & COMPOSES
+    return bool(half_width) or bool(composes and not unicodedata.is_normalized("NFC", text))
 
 
 def _compose(text: str, config: NormalizeConfig) -> str:

@@ -124,6 +124,9 @@ def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
     place = start
     while place < end:
         code = codes[place]
+        if code > BACK_TICK:  # no mark is
+            place += 1
+            continue
         stop, step = NONE, 1
         if code == BACK_TICK:
             step = _run(codes, place, end)
