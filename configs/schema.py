@@ -100,8 +100,11 @@ class ChunkConfig(Section):
 
     sequences_per_chunk: float = Field(default=2.0, gt=0)
     """Length aimed at, in sequences of `pack.seq_length` tokens."""
+    min_sequences_per_chunk: float = Field(default=0.25, ge=0)
+    """A shorter piece joins the one before it: a rest of a few words teaches little, apart from its context."""
     characters_per_token: float = Field(default=1.6, gt=0)
-    """Estimate that turns tokens into characters; 1.5 to 1.8 for Chinese text and vocabularies of 32k to 152k."""
+    """Turns tokens into characters while there is no tokenizer; 1.5 to 1.8 for Chinese text and vocabularies of 32k to
+    152k. With `pack.tokenizer.path` it is measured."""
 
 
 class TokenizerConfig(Section):

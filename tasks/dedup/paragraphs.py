@@ -24,7 +24,7 @@ def long_paragraphs(text: str, min_characters: int) -> list[tuple[Block, int]]:
     return [
         (block, int.from_bytes(hash_text(text[block.start : block.end])[8:]))
         for block in split_blocks(text)
-        if block.kind == "paragraph" and len(text[block.start : block.end].strip()) >= min_characters
+        if block.kind in ("paragraph", "list") and len(text[block.start : block.end].strip()) >= min_characters
     ]
 
 

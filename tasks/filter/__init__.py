@@ -3,17 +3,20 @@
 Every line and document that goes is kept under `removed/` with the rule; documents also with score and threshold.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from configs.schema import FilterConfig
 from tasks.artifact import merge_counts
-from tasks.blocks import LINE, split_blocks
+from tasks.blocks import split_blocks
 from tasks.documents import read_table, removed_document, write_documents
 from tasks.filter.lines import LineRule, judge_line
 from tasks.filter.rules import Verdict, judge_document
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
+
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def judge(text: str, config: FilterConfig) -> Judgement:
     for block in split_blocks(text):
         for line in LINE.findall(text[block.start : block.end]):
             lines += bool(line.strip())
-            rule = judge_line(line) if block.kind == "paragraph" else None
+            rule = judge_line(line) if block.kind in ("paragraph", "list") else None
             if rule is None:
                 kept.append(line)
             else:

@@ -72,7 +72,7 @@ def characters_without_punctuation(text: str) -> int:
 
     Code, tables and headings are left aside.
     """
-    paragraphs = (text[block.start : block.end] for block in split_blocks(text) if block.kind == "paragraph")
+    paragraphs = (text[block.start : block.end] for block in split_blocks(text) if block.kind in ("paragraph", "list"))
     return max((_longest_stretch(paragraph) for paragraph in paragraphs), default=0)
 
 

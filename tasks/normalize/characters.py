@@ -12,9 +12,8 @@ import numpy.typing as npt
 import opencc
 
 from configs.schema import NormalizeConfig
+from tasks.code_points import NEWLINES, CodePoints
 
-CodePoints = npt.NDArray[np.uint32]
-"""A text as its code points, shape (characters,)."""
 Classes = npt.NDArray[np.uint16]
 """Bits of classes for each code point, shape (UNICODE,)."""
 
@@ -24,8 +23,6 @@ DELETED = np.uint32(0xFFFFFFFF)
 # Bits of a class.
 NEWLINE, HAN, TRADITIONAL, SIMPLIFIED, KANA, HALF_WIDTH_KANA, ACCENTED, RARE, COMPOSES = (1 << bit for bit in range(9))
 
-# LF, VT, FF, CR, NEL, LS, PS.
-NEWLINES = (0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029)
 HAN_RANGES = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 KANA_RANGES = ((0x3041, 0x3096), (0x30A1, 0x30FA), (0xFF66, 0xFF9F))
 # What begins a character of UTF-8 or GBK that was read as Latin-1; °, · and ± are too common in good text to tell.
@@ -55,11 +52,6 @@ FULL_WIDTH = (
     *map(ord, "＂＃＄％＆＇＊＋－．／＜＝＞＠［＼］＾＿｀｛｜｝"),
 )  # fmt: skip
 SPACES = (0x3000, 0xA0)
-
-
-def code_points(text: str) -> CodePoints:
-    """Return the code points of a text without surrogates."""
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 @cache

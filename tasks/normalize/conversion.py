@@ -15,8 +15,9 @@ import opencc
 from numba import njit
 
 from configs.errors import PipelineError
-from tasks.normalize.characters import HAN, KANA, NEWLINE, SIMPLIFIED, TRADITIONAL, Classes, CodePoints
-from tasks.normalize.verbatim import Mask, Scanned
+from tasks.code_points import CodePoints
+from tasks.normalize.characters import HAN, KANA, NEWLINE, SIMPLIFIED, TRADITIONAL, Classes
+from tasks.verbatim import Mask, Scanned
 
 SHIPPED_WORDS = Path(__file__).with_name("protected_words.txt")
 JAPANESE_KANA_SHARE = 0.2

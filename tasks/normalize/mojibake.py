@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tasks.normalize.characters import NEWLINE, RARE, Classes, CodePoints
+from tasks.code_points import CodePoints
+from tasks.normalize.characters import NEWLINE, RARE, Classes
 
 # The lead byte of a Chinese character or of typographic punctuation, then two continuation bytes as those code pages
 # show them.

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from configs.schema import NormalizeConfig
+from tasks.code_points import CR, LF, SPACE, TAB, CodePoints, code_points
 from tasks.normalize.characters import (
     ACCENTED,
     COMPOSES,
@@ -23,19 +24,16 @@ from tasks.normalize.characters import (
     RARE,
     TRADITIONAL,
     Classes,
-    CodePoints,
     classes,
-    code_points,
     replacements_of,
 )
 from tasks.normalize.conversion import convert
 from tasks.normalize.mojibake import repair_gbk, repair_latin
-from tasks.normalize.verbatim import SPACE, TAB, Mask, Scanned, scan
+from tasks.verbatim import Mask, Scanned, scan
 
 HALF_WIDTH_KATAKANA = re.compile("[\uff66-\uff9f]+")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
-LF, CR = 0x0A, 0x0D
 MAX_NEWLINES = 3
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from configs.errors import PipelineError
 from configs.schema import NormalizeConfig
 from tasks import normalize
+from tasks.code_points import NEWLINES
 from tasks.documents import read_table
 from tasks.normalize import group_files
-from tasks.normalize.characters import FULL_WIDTH, INVISIBLE, KANGXI, NEWLINES, PRIVATE_USE, RADICALS, SPACES
+from tasks.normalize.characters import FULL_WIDTH, INVISIBLE, KANGXI, PRIVATE_USE, RADICALS, SPACES
 from tasks.normalize.explain import explain
 from tasks.normalize.text import normalize_text
 from tasks.raw import RawFile

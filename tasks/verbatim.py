@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tasks.normalize.characters import CodePoints
+from tasks.code_points import SPACE, TAB, CodePoints, is_letter, line_end, run_length
 
 Mask = npt.NDArray[np.bool_]
 
@@ -28,7 +28,7 @@ class Scanned(NamedTuple):
 MAX_SPAN = 4096
 MIN_FENCE = 3
 
-TAB, SPACE, DOLLAR, BACKSLASH, BACK_TICK, TILDE = 0x09, 0x20, 0x24, 0x5C, 0x60, 0x7E
+DOLLAR, BACKSLASH, BACK_TICK, TILDE = 0x24, 0x5C, 0x60, 0x7E
 LESS, GREATER, COLON, SLASH, CLOSING_BRACKET, OPENING, CLOSING = 0x3C, 0x3E, 0x3A, 0x2F, 0x5D, 0x28, 0x29
 NONE = -1
 
@@ -44,12 +44,12 @@ def _mark_verbatim(codes: CodePoints) -> Mask:
     unclosed = np.full(2, codes.size + 1, np.int64)  # from this length on, fences of back-ticks and tildes do not close
     line, below_text = 0, False
     while line < codes.size:
-        end = _line_end(codes, line)
-        mark, length = _fence(codes, line, end, below_text)
-        below_text = _after_indent(codes, line, end) < end
+        end = line_end(codes, line)
+        mark, length = opens_fence(codes, line, end, below_text)
+        below_text = after_indent(codes, line, end) < end
         kind = 0 if mark == BACK_TICK else 1
         if MIN_FENCE <= length < unclosed[kind]:
-            close = _closing_fence(codes, end + 1, mark, length)
+            close = closing_fence(codes, end + 1, mark, length)
             if close != NONE:
                 mask[line:close] = True
                 line, below_text = close + 1, False
@@ -60,42 +60,20 @@ def _mark_verbatim(codes: CodePoints) -> Mask:
 
 
 @njit(cache=True, nogil=True)
-def _is_newline(code: int) -> bool:
-    return 0x0A <= code <= 0x0D or code in (0x85, 0x2028, 0x2029)
-
-
-@njit(cache=True, nogil=True)
-def _line_end(codes: CodePoints, start: int) -> int:
-    """Return the place of the next newline, or the text's end."""
-    while start < codes.size and not _is_newline(codes[start]):
-        start += 1
-    return start
-
-
-@njit(cache=True, nogil=True)
-def _run(codes: CodePoints, start: int, end: int) -> int:
-    """Return how often the character at `start` is repeated."""
-    stop = start
-    while stop < end and codes[stop] == codes[start]:
-        stop += 1
-    return stop - start
-
-
-@njit(cache=True, nogil=True)
-def _after_indent(codes: CodePoints, start: int, end: int) -> int:
+def after_indent(codes: CodePoints, start: int, end: int) -> int:
     while start < end and (codes[start] == SPACE or codes[start] == TAB or codes[start] == GREATER):
         start += 1
     return start
 
 
 @njit(cache=True, nogil=True)
-def _fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tuple[int, int]:
+def opens_fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tuple[int, int]:
     """Return mark and length of the fence that the line opens, (0, 0) for none."""
-    start = _after_indent(codes, start, end)
+    start = after_indent(codes, start, end)
     if start == end or (codes[start] != BACK_TICK and codes[start] != TILDE):
         return 0, 0
-    mark, length = codes[start], _run(codes, start, end)
-    if mark == TILDE and below_text and _after_indent(codes, start + length, end) == end:
+    mark, length = codes[start], run_length(codes, start, end)
+    if mark == TILDE and below_text and after_indent(codes, start + length, end) == end:
         return 0, 0
     if mark == BACK_TICK:
         for place in range(start + length, end):
@@ -105,14 +83,14 @@ def _fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tuple[i
 
 
 @njit(cache=True, nogil=True)
-def _closing_fence(codes: CodePoints, line: int, mark: int, length: int) -> int:
+def closing_fence(codes: CodePoints, line: int, mark: int, length: int) -> int:
     """Return the end of the line that closes a fence, or NONE."""
     while line < codes.size:
-        end = _line_end(codes, line)
-        start = _after_indent(codes, line, end)
+        end = line_end(codes, line)
+        start = after_indent(codes, line, end)
         if start < end and codes[start] == mark:
-            run = _run(codes, start, end)
-            if run >= length and _after_indent(codes, start + run, end) == end:
+            run = run_length(codes, start, end)
+            if run >= length and after_indent(codes, start + run, end) == end:
                 return end
         line = end + 1
     return NONE
@@ -129,7 +107,7 @@ def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
             continue
         stop, step = NONE, 1
         if code == BACK_TICK:
-            step = _run(codes, place, end)
+            step = run_length(codes, place, end)
             stop = _after_code(codes, place, step, end)
         elif code == DOLLAR:
             stop = _after_formula(codes, place, end)
@@ -148,7 +126,7 @@ def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
         mask[place:stop] = True
         place = stop
         if place > end:
-            end = _line_end(codes, place)
+            end = line_end(codes, place)
     return end
 
 
@@ -160,7 +138,7 @@ def _after_code(codes: CodePoints, start: int, length: int, end: int) -> int:
         if codes[place] != BACK_TICK:
             place += 1
             continue
-        run = _run(codes, place, end)
+        run = run_length(codes, place, end)
         if run == length and place > start + length:
             return place + run
         place += run
@@ -199,7 +177,7 @@ def _after_latex(codes: CodePoints, start: int) -> int:
 @njit(cache=True, nogil=True)
 def _after_tag(codes: CodePoints, start: int, end: int) -> int:
     """<tag attribute="">, </tag>, <!-- -->, <https://address>."""
-    if start + 1 >= end or not (_is_letter(codes[start + 1]) or codes[start + 1] == SLASH or codes[start + 1] == 0x21):
+    if start + 1 >= end or not (is_letter(codes[start + 1]) or codes[start + 1] == SLASH or codes[start + 1] == 0x21):
         return NONE
     for place in range(start + 1, min(end, start + MAX_SPAN)):
         if codes[place] == GREATER:
@@ -228,7 +206,7 @@ def _after_url(codes: CodePoints, start: int, end: int) -> int:
 
     Prose often follows an address without a space: in https://a.cn了解 the address ends before 了.
     """
-    if start == 0 or start + 2 >= end or not _is_letter(codes[start - 1]):
+    if start == 0 or start + 2 >= end or not is_letter(codes[start - 1]):
         return NONE
     if codes[start + 1] != SLASH or codes[start + 2] != SLASH:
         return NONE
@@ -244,8 +222,3 @@ def _after_url(codes: CodePoints, start: int, end: int) -> int:
             break
         place += 1
     return place
-
-
-@njit(cache=True, nogil=True)
-def _is_letter(code: int) -> bool:
-    return 0x41 <= code <= 0x5A or 0x61 <= code <= 0x7A
