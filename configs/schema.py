@@ -4,11 +4,14 @@ Unknown keys and wrong types are refused. Each field says its unit and why its d
 enters its artifact's key, so a changed value re-runs that stage and the later ones, and nothing before.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
+
 StageName = Literal["normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain"]
+ArtifactName = StageName | Literal["scores"]
 STAGES: tuple[StageName, ...] = ("normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain")
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -80,19 +83,53 @@ class DedupConfig(Section):
 
 
 class FilterConfig(Section):
-    """Which documents and lines are noise. Defaults let technical prose with code, tables and formulas pass."""
+    """Which documents and lines are noise. What each rule measures, and where its thresholds come from: FILTERS.md.
 
-    min_characters: int = Field(default=60, ge=0)
-    """Shortest document worth training on, in characters without white space."""
-    min_han_share: Share = 0.3
-    """Least share of Han characters among Han characters and words of other scripts, outside code. 0.3 is
-    ChineseWebText's line."""
-    max_characters_without_punctuation: int = Field(default=300, ge=1)
-    """Longest stretch of prose with no punctuation mark, Chinese or ASCII; menus and word lists exceed it."""
-    max_noise_line_share: Share = 0.5
-    """Of a document's lines, the largest share that may be navigation or advertisement. Below it only the lines go."""
-    max_garbled_share: Share = 0.02
-    """Largest share of replacement, control and private-use characters and of known decoding rubbish (锟斤拷)."""
+    Left-out thresholds are the preset's. `min_` and `max_` in a name say in which direction a document breaks the rule.
+    """
+
+    preset: PresetName = "technical"
+    modes: dict[str, Literal["on", "warn", "off"]] = Field(default_factory=dict)
+    """Rule to mode: `warn` only counts what the rule would remove. All rules are on where nothing is said."""
+    min_characters: int = Field(ge=0)
+    min_han_share: Share
+    max_kana_share: Share
+    max_garbled_share: Share
+    max_noise_line_share: Share
+    max_characters_without_punctuation: int = Field(ge=1)
+    max_symbol_share: Share
+    max_digit_share: Share
+    max_url_share: Share
+    max_link_share: Share
+    max_list_share: Share
+    max_repeated_line_share: Share
+    max_repeated_ngram_share: Share
+    max_top_ngram_share: Share
+    max_ellipsis_line_share: Share
+    min_punctuated_line_share: Share
+    min_stop_words: int = Field(ge=0)
+    keep_english: bool = False
+    """Keep English documents although they have no Han characters."""
+    mask_personal_data: bool = False
+    """Replace mobile and identity numbers, bank cards, e-mail and IP addresses by <phone>, <identity> and so on."""
+    evaluation_files: list[str] = Field(default_factory=list)
+    """Text or JSON lines files of evaluation sets; documents that have 13 consecutive units of one go."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill_in_the_preset(cls, given: Any) -> Any:
+        preset = PRESETS.get(given.get("preset", "technical"), TECHNICAL) if isinstance(given, dict) else {}
+        return {name: threshold.value for name, threshold in preset.items()} | given if preset else given
+
+    @model_validator(mode="after")
+    def check_modes(self) -> Self:
+        unknown = sorted(set(self.modes) - {*TECHNICAL, *LINE_RULES})
+        if unknown:
+            raise ValueError(f"modes: {unknown[0]}: no such rule; the rules are {', '.join([*LINE_RULES, *TECHNICAL])}")
+        return self
+
+    def mode(self, rule: str) -> str:
+        return self.modes.get(rule, "on")
 
 
 class ChunkConfig(Section):
@@ -234,7 +271,7 @@ class RunConfig(Section):
     executor: ExecutorConfig = ExecutorConfig()
     normalize: NormalizeConfig = NormalizeConfig()
     dedup: DedupConfig = DedupConfig()
-    filter: FilterConfig = FilterConfig()
+    filter: FilterConfig = FilterConfig.model_validate({})
     chunk: ChunkConfig = ChunkConfig()
     pack: PackConfig = PackConfig()
     model: ModelConfig = ModelConfig()

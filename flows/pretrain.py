@@ -11,7 +11,7 @@ from pydantic import Field
 
 from configs.errors import PipelineError
 from configs.load import load_config
-from configs.schema import STAGES, RunConfig, StageName
+from configs.schema import STAGES, ArtifactName, RunConfig, StageName
 from tasks import chunk, dedup, filter, normalize, pack, smoke
 from tasks import pretrain as long_training
 from tasks.artifact import Manifest, Workspace
@@ -50,7 +50,7 @@ def pretrain(
     overrides: Annotated[tuple[str, ...], Field(description="Changes to it, such as pack.seq_length=256")] = (),
     until: Annotated[StageName, Field(description="The last stage to run")] = "pretrain",
     only: Annotated[StageName | None, Field(description="Run this stage alone, on artifacts that are there")] = None,
-) -> dict[StageName, Manifest]:
+) -> dict[ArtifactName, Manifest]:
     """Make every stage's artifact, or take the one that is there; return their manifests.
 
     Raises:
@@ -59,11 +59,13 @@ def pretrain(
     return dict(make_artifacts(load_config(config, overrides), until, only))
 
 
-def make_artifacts(config: RunConfig, until: StageName, only: StageName | None) -> Iterator[tuple[StageName, Manifest]]:
+def make_artifacts(
+    config: RunConfig, until: StageName, only: StageName | None
+) -> Iterator[tuple[ArtifactName, Manifest]]:
     """Go through the chain. With `only`, the stages before it must have their artifacts already."""
     raw = list_raw_files(config)
     logger.info("raw files: %d, %.1f MB", len(raw.files), sum(file.bytes for file in raw.files) / 1e6)
-    manifests: dict[StageName, Manifest] = {}
+    manifests: dict[ArtifactName, Manifest] = {}
     for link in CHAIN[: STAGES.index(only or until) + 1]:
         name = link.stage.name
         if only is None or name == only:
@@ -75,7 +77,7 @@ def make_artifacts(config: RunConfig, until: StageName, only: StageName | None) 
         yield name, manifests[name]
 
 
-def _inputs(link: Link, raw: RawCorpus, manifests: dict[StageName, Manifest]) -> tuple[StageInput, ...]:
+def _inputs(link: Link, raw: RawCorpus, manifests: dict[ArtifactName, Manifest]) -> tuple[StageInput, ...]:
     return (manifests[link.takes],) if link.takes else (raw,)
 
 

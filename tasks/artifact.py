@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from configs.errors import PipelineError
-from configs.schema import StageName
+from configs.schema import ArtifactName
 from tasks.files import TEMPORARY, Fingerprints, checksum, write_json
 
 SCHEMA_VERSION = 1
@@ -43,7 +43,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     schema_version: int = SCHEMA_VERSION
-    stage: StageName
+    stage: ArtifactName
     key: str
     config: dict[str, Any]
     inputs: tuple[str, ...]
@@ -137,7 +137,7 @@ class Workspace:
 
     root: Path
 
-    def folder(self, stage: StageName, key: str) -> Path:
+    def folder(self, stage: ArtifactName, key: str) -> Path:
         return self.root / "artifacts" / stage / key
 
     @property
@@ -147,7 +147,7 @@ class Workspace:
     def open(self, manifest: Manifest) -> Artifact:
         return Artifact(self.folder(manifest.stage, manifest.key), manifest)
 
-    def find(self, stage: StageName, key: str) -> Manifest | None:
+    def find(self, stage: ArtifactName, key: str) -> Manifest | None:
         """Return the manifest of a whole, undamaged artifact, or None where there is none."""
         folder = self.folder(stage, key)
         return None if not folder.exists() or self.damage(folder) else read_manifest(folder)
@@ -164,7 +164,7 @@ class Workspace:
         return f"{folder / broken.name}: missing or changed since it was made" if broken else None
 
     @contextmanager
-    def draft(self, stage: StageName, key: str) -> Iterator[Draft]:
+    def draft(self, stage: ArtifactName, key: str) -> Iterator[Draft]:
         """Give the draft of an artifact to this process alone; what an interrupted or damaged build left is kept in it.
 
         The lock is an flock: it goes with the process that holds it, however that ends.

@@ -34,7 +34,7 @@ BlockTable = npt.NDArray[np.int64]
 """Start, end, kind (index into KINDS) and level of each block, shape (blocks, 4)."""
 
 # A table or formula whose end is not found within so many lines is taken for text.
-LONGEST_SEARCH = 1000
+LONGEST_SEARCH = 5000
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,17 @@ def scan_blocks(codes: CodePoints) -> BlockTable:
     """Return the blocks of a text, in order and without gaps."""
     blocks = np.empty((_count_lines(codes), 4), np.int64)
     count, line, after_blank = 0, 0, True
+    literal = NONE  # indent of a line that ends in ::, below which reStructuredText has code
     while line < codes.size:
         end = line_end(codes, line)
         if after_blanks(codes, line, end) == end and count:
             line, after_blank = end + 1, True
             continue
         kind, level, stop = _classify(codes, line, end, after_blank, count == 0)
+        indent = after_blanks(codes, line, end) - line
+        if literal != NONE and after_blank and indent > literal:
+            kind, level, stop = CODE, 0, _end_of_indented(codes, end, literal)
+        literal = indent if kind == PARAGRAPH and end - line > 1 and codes[end - 1] == codes[end - 2] == 0x3A else NONE
         last = blocks[count - 1, 2] if count and not after_blank else NONE
         joins = kind == last and kind in (PARAGRAPH, TABLE)
         if not joins and not (kind == PARAGRAPH and last == LIST):
@@ -101,6 +106,10 @@ def _classify(  # noqa: PLR0911
         close = _line_of(codes, end + 1, 0x2D)  # front matter between two lines ---
         if close != NONE:
             return CODE, 0, close
+    if begins_with(codes, start, end, ".. code") or begins_with(codes, start, end, ".. sourcecode"):
+        return CODE, 0, _end_of_indented(codes, end, start - line)
+    if begins_with(codes, start, end, ".. math::"):
+        return FORMULA, 0, _end_of_indented(codes, end, start - line)
     stop = _formula_end(codes, start, end)
     if stop != NONE:
         return FORMULA, 0, stop
@@ -154,6 +163,20 @@ def _last_border(codes: CodePoints, end: int) -> int:
         if closes and _is_border(codes, after_blanks(codes, line, end), end):
             return end
     return NONE
+
+
+@njit(cache=True, nogil=True)
+def _end_of_indented(codes: CodePoints, end: int, indent: int) -> int:
+    """Return the end of the last line that is indented by more than `indent`, blank lines between left aside."""
+    last = end
+    while end + 1 < codes.size:
+        line = end + 1
+        end = line_end(codes, line)
+        start = after_blanks(codes, line, end)
+        if start < end and start - line <= indent:
+            break
+        last = end if start < end else last
+    return last
 
 
 @njit(cache=True, nogil=True)

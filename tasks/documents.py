@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.files import atomic_path
@@ -65,23 +66,18 @@ def removed_document(
 
 
 def write_documents(
-    folder: Path, index: int, documents_in: int, kept: list[dict[str, Any]], removed: list[dict[str, Any]]
+    folder: Path, index: int, documents_in: int, kept: pa.Table, removed: list[dict[str, Any]]
 ) -> tuple[dict[str, int | None], Counter[str]]:
     """Write shard `index`: the documents that stay, and rows of `REMOVED` for what goes. Return files and counts."""
     name = f"part-{index:05d}.parquet"
     files: dict[str, int | None] = {
-        name: write_table(folder / name, table_of(kept, DOCUMENTS)),
-        f"removed/{name}": write_table(folder / "removed" / name, table_of(removed, REMOVED)),
+        name: write_table(folder / name, kept),
+        f"removed/{name}": write_table(folder / "removed" / name, pa.Table.from_pylist(removed, schema=REMOVED)),
     }
     gone = sum(row["scope"] == "document" for row in removed)
-    if documents_in != len(kept) + gone:
-        raise RuntimeError(f"{folder / name}: {documents_in} documents came in, but {len(kept)} stay and {gone} go")
-    counts = Counter(
-        documents_in=documents_in, documents_kept=len(kept), characters=sum(len(row["text"]) for row in kept)
-    )
+    if documents_in != kept.num_rows + gone:
+        raise RuntimeError(f"{folder / name}: {documents_in} documents came in, but {kept.num_rows} stay and {gone} go")
+    characters = pc.sum(pc.utf8_length(kept["text"])).as_py() or 0
+    counts = Counter(documents_in=documents_in, documents_kept=kept.num_rows, characters=characters)
     counts.update(f"{row['scope']}s_removed:{row['rule']}" for row in removed)
     return files, counts
-
-
-def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=schema)

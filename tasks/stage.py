@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from configs.errors import PipelineError
-from configs.schema import RunConfig, StageName
+from configs.schema import ArtifactName, RunConfig
 from tasks.artifact import SCHEMA_VERSION, Artifact, ArtifactFile, Draft, Manifest, UnitRecord, Workspace
 from tasks.executor import Executor
 from tasks.files import content_key
@@ -39,7 +39,7 @@ UnitFunction = Callable[[Argument, Path], UnitResult]
 class StageRun:
     """What a stage is given to build its artifact."""
 
-    stage: StageName
+    stage: ArtifactName
     config: RunConfig
     inputs: tuple[StageInput, ...]
     draft: Draft
@@ -50,7 +50,7 @@ class StageRun:
         """The raw files, for the stage that reads them."""
         return next(given for given in self.inputs if isinstance(given, RawCorpus))
 
-    def artifact(self, stage: StageName) -> Artifact:
+    def artifact(self, stage: ArtifactName) -> Artifact:
         """Return the artifact of an earlier stage that this one was given."""
         manifest = next(given for given in self.inputs if isinstance(given, Manifest) and given.stage == stage)
         return Workspace(Path(self.config.workspace)).open(manifest)
@@ -85,7 +85,7 @@ class StageResult:
 class Stage:
     """One stage of the chain."""
 
-    name: StageName
+    name: ArtifactName
     version: int
     libraries: tuple[str, ...]
     """Distributions that decide the output."""
@@ -147,7 +147,7 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
         ) from error
 
 
-def _report(stage: StageName, label: str, done: int, total: int) -> None:
+def _report(stage: ArtifactName, label: str, done: int, total: int) -> None:
     if total > 1:
         logger.info("%s: %s %d of %d", stage, label, done, total)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.schema import StageName
+from configs.schema import ArtifactName
 from tasks.artifact import Manifest, Workspace
 
 
@@ -38,7 +38,7 @@ def removals(stats: Mapping[str, Any]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda entry: -entry[1])
 
 
-def summarize(manifests: Mapping[StageName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:
+def summarize(manifests: Mapping[ArtifactName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:
     """Return the rows (what, value) of the table that ends a run."""
     rows: list[tuple[str, str]] = []
     data = [manifests[stage] for stage in ("normalize", "dedup", "filter") if stage in manifests]

@@ -123,6 +123,8 @@ def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
         if stop == NONE:
             place += step
             continue
+        while code == COLON and place > start and is_letter(codes[place - 1]):  # the scheme of a URL
+            place -= 1
         mask[place:stop] = True
         place = stop
         if place > end:

@@ -26,6 +26,7 @@ CORPUS, BENCH = (PROJECT.parent / "shared" / name for name in ("corpus", "bench"
 COMMAND = Path(sys.executable).with_name("mindpretrain")
 
 MakeConfig = Callable[..., RunConfig]
+BenchRecords = Callable[[str, int], list[dict[str, str]]]
 RunCommand = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -35,6 +36,19 @@ def corpus() -> Path:
     if not CORPUS.is_dir():
         pytest.skip(f"{CORPUS} is not there: it holds real documents that the project does not ship")
     return CORPUS
+
+
+@pytest.fixture
+def bench_records() -> BenchRecords:
+    """Return a function that gives the first records of one source of real documents, not part of the project."""
+    if not BENCH.is_dir():
+        pytest.skip(f"{BENCH} is not there: it holds real documents that the project does not ship")
+
+    def read(source: str, count: int) -> list[dict[str, str]]:
+        lines = io.TextIOWrapper(zstandard.open(BENCH / f"{source}.jsonl.zst"), "utf-8", newline="\n")
+        return [json.loads(line) for line in islice(lines, count)]
+
+    return read
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tasks.artifact import merge_counts
 from tasks.dedup.pairs import KEPT, Indices, bands_and_rows, candidate_pairs, resolve
 from tasks.dedup.paragraphs import first_owners, long_paragraphs
 from tasks.dedup.signed import Signed, SignShard, sign_shard
-from tasks.documents import read_table, removed_document, write_documents, write_table
+from tasks.documents import DOCUMENTS, read_table, removed_document, write_documents, write_table
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
 
 
@@ -101,7 +101,7 @@ def write_shard(task: WriteShard, folder: Path) -> UnitResult:
         text, repeated = _without_repeated(document, index, owners, task.config.paragraph_characters)
         kept.append(document | {"text": text})
         removed.extend(repeated)
-    return write_documents(folder, task.index, len(documents), kept, removed)
+    return write_documents(folder, task.index, len(documents), pa.Table.from_pylist(kept, schema=DOCUMENTS), removed)
 
 
 def _without_repeated(
@@ -131,7 +131,7 @@ def _first_with_same_text(hashes: npt.NDArray[Any]) -> Indices:
 
 STAGE = Stage(
     name="dedup",
-    version=1,
+    version=2,
     libraries=("datasketch", "numba", "xxhash", "pyarrow"),
     settings=lambda config: config.dedup.model_dump(),
     build=build,

@@ -87,8 +87,9 @@ def _in_word(point: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _shingle_hashes(points: npt.NDArray[np.uint32], units: int) -> Shingles:
-    unit_hashes = np.empty(points.size, np.uint64)
+def unit_hashes(points: npt.NDArray[np.uint32]) -> Shingles:
+    """Return a 64-bit hash of each unit of a text, in order."""
+    hashes = np.empty(points.size, np.uint64)
     count = 0
     word = np.uint64(0)
     for index in range(points.size):
@@ -98,22 +99,28 @@ def _shingle_hashes(points: npt.NDArray[np.uint32], units: int) -> Shingles:
             word = (word ^ np.uint64(lower)) * np.uint64(0x100000001B3) + np.uint64(1)
             continue
         if word:
-            unit_hashes[count] = _mix64(word)
+            hashes[count] = _mix64(word)
             count += 1
             word = np.uint64(0)
         if _stands_alone(point):
-            unit_hashes[count] = _mix64(np.uint64(point))
+            hashes[count] = _mix64(np.uint64(point))
             count += 1
     if word:
-        unit_hashes[count] = _mix64(word)
+        hashes[count] = _mix64(word)
         count += 1
-    if count < units:
+    return hashes[:count]
+
+
+@njit(cache=True, nogil=True)
+def _shingle_hashes(points: npt.NDArray[np.uint32], units: int) -> Shingles:
+    of_units = unit_hashes(points)
+    if of_units.size < units:
         return np.empty(0, np.uint64)
-    hashes = np.empty(count - units + 1, np.uint64)
+    hashes = np.empty(of_units.size - units + 1, np.uint64)
     for first in range(hashes.size):
         value = np.uint64(0)
         for offset in range(units):
-            value = _mix64(value * np.uint64(0x9E3779B97F4A7C15) + unit_hashes[first + offset])
+            value = _mix64(value * np.uint64(0x9E3779B97F4A7C15) + of_units[first + offset])
         hashes[first] = value
     return hashes
 

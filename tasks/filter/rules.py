@@ -1,44 +1,52 @@
-"""The rules for whole documents: what each measures, and which limit it must keep.
+"""The rules for whole documents, in the order in which they decide: what each measures. Limits are in the configuration.
 
-A rule bears the name of its key in `configs/schema.py` (`FilterConfig`); `min_` and `max_` say the direction. Add one
-by writing a measure, a line in `RULES` and a field in the configuration.
+A rule bears the name of its key in `FilterConfig`; `min_` and `max_` say the direction, the rest names the measure. Add
+one by a field in `Measures`, an entry in `RULES`, a field in `FilterConfig` and a threshold in `configs/filters.py`.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from configs.schema import FilterConfig
-from tasks.blocks import split_blocks
-from tasks.normalize.mojibake import MOJIBAKE
 
-WHITE_SPACE = re.compile(r"\s+")
-HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-WORD = re.compile(r"(?:(?![\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[^\W\d_])+")
-# What ends or divides a statement, Chinese and ASCII alike: journals print `,` and `.`; a list mark begins a new one.
-PUNCTUATION = re.compile(
-    r"[，。、；：！？…—（）《》“”‘’「」『』【】,.;:!?()\"'\[\]{}]|\n[ \t]*(?:[-*+•·]|\d{1,3}[.)、])[ \t]"
-)
-# Code, URLs and formulas.
-VERBATIM = re.compile(
-    r"(?P<fence>^[ ]{0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n(?:.*?\n)??[ ]{0,3}(?P=mark)[^\S\n]*$)"
-    r"|`[^`\n]+`"
-    r"|\b(?:https?|ftp)://[!-~]+"
-    r"|\$\$[^$]+\$\$|\$[^$\n]+\$",
-    re.MULTILINE | re.DOTALL,
-)
-LATIN_WORD = re.compile(r"[A-Za-z0-9_+\-/=@#$%&\\^~<>*]+")
-# Traces of failed decoding: replacement characters, private use, and what UTF-8 and freshly allocated memory become
-# when they are read as GBK.
-GARBLED = re.compile("[\ufffd\ue000-\uf8ff\x00-\x08\x0e-\x1f\x7f-\x9f]|锟斤拷|[锟锘]|烫{2,}|屯{3,}")
+NOISE_LINE_SHARE, CONTAMINATED = "noise_line_share", "contaminated_ngrams"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: a document goes when its measure lies beyond the limit that the configuration gives under `name`."""
+    """A document goes when its measure lies beyond the limit."""
 
     name: str
-    measure: Callable[[str], float]
+    measures: str
+
+    @property
+    def measure(self) -> str:
+        return self.name[len("min_") :]
+
+    @property
+    def is_minimum(self) -> bool:
+        return self.name.startswith("min_")
+
+
+RULES = (
+    Rule("max_noise_line_share", "share of the lines that the line rules take out"),
+    Rule("min_characters", "characters, white space left aside"),
+    Rule("max_garbled_share", "share of replacement, control and private-use characters, 锟斤拷, and misread text"),
+    Rule("min_han_share", "share of Han characters among Han characters and words of other scripts, outside code"),
+    Rule("max_kana_share", "share of kana among the same: Japanese"),
+    Rule("max_characters_without_punctuation", "longest stretch of prose with no mark, in characters and Latin words"),
+    Rule("max_symbol_share", "share of symbols among the characters of prose"),
+    Rule("max_digit_share", "share of digits among the characters of prose"),
+    Rule("max_url_share", "share of characters in URLs"),
+    Rule("max_link_share", "share of the characters of prose in links and tables of contents"),
+    Rule("max_list_share", "share of prose lines that begin a list entry"),
+    Rule("max_repeated_line_share", "share of the characters of prose in lines that stood before in the document"),
+    Rule("max_repeated_ngram_share", "share of units (Han characters, words) in runs of 10 that stood before"),
+    Rule("max_top_ngram_share", "share of units in the most frequent run of 4"),
+    Rule("max_ellipsis_line_share", "share of prose lines that end in an ellipsis"),
+    Rule("min_punctuated_line_share", "share of prose lines that end in a mark of punctuation"),
+    Rule("min_stop_words", "how many of 22 frequent words occur"),
+)
+CONTAMINATION = Rule("max_contaminated_ngrams", "runs of 13 units that an evaluation file has")
 
 
 @dataclass(frozen=True)
@@ -50,56 +58,11 @@ class Verdict:
     threshold: float
 
 
-def characters(text: str) -> int:
-    """Return how many characters are no white space."""
-    return len(WHITE_SPACE.sub("", text))
+def thresholds(config: FilterConfig) -> dict[Rule, float]:
+    """Return the rules in order, each with its limit."""
+    limits = {rule: float(getattr(config, rule.name)) for rule in RULES}
+    return {CONTAMINATION: 0.0} | limits if config.evaluation_files else limits
 
 
-def han_share(text: str) -> float:
-    """Return the share of Han characters among Han characters and words of other scripts; 0 when there are neither.
-
-    Code, URLs and formulas are left aside. Words are counted, not their letters: by letters a page of Chinese about
-    `torch.nn.functional` is English.
-    """
-    prose = VERBATIM.sub(" ", text)
-    han = len(HAN.findall(prose))
-    units = han + len(WORD.findall(prose))
-    return han / units if units else 0.0
-
-
-def characters_without_punctuation(text: str) -> int:
-    """Return the longest stretch of prose without punctuation, in characters; a Latin word or number counts as one.
-
-    Code, tables and headings are left aside.
-    """
-    paragraphs = (text[block.start : block.end] for block in split_blocks(text) if block.kind in ("paragraph", "list"))
-    return max((_longest_stretch(paragraph) for paragraph in paragraphs), default=0)
-
-
-def garbled_share(text: str) -> float:
-    """Return the share of characters that failed decoding left."""
-    spoiled = sum(len(match) for match in GARBLED.findall(text))
-    spoiled += sum(len(match) for match in MOJIBAKE.findall(text))
-    return spoiled / len(text) if text else 0.0
-
-
-RULES = (
-    Rule("min_characters", characters),
-    Rule("max_garbled_share", garbled_share),
-    Rule("min_han_share", han_share),
-    Rule("max_characters_without_punctuation", characters_without_punctuation),
-)
-
-
-def judge_document(text: str, config: FilterConfig) -> Verdict | None:
-    """Return the first rule that a document breaks, or None for one to keep."""
-    for rule in RULES:
-        score, threshold = rule.measure(text), getattr(config, rule.name)
-        if score < threshold if rule.name.startswith("min_") else score > threshold:
-            return Verdict(rule.name, score, threshold)
-    return None
-
-
-def _longest_stretch(paragraph: str) -> int:
-    prose = LATIN_WORD.sub("w", PUNCTUATION.sub("\0", VERBATIM.sub("\0", paragraph)))
-    return max(map(len, WHITE_SPACE.sub("", prose).split("\0")))
+def breaks(rule: Rule, score: float, threshold: float) -> bool:
+    return score < threshold if rule.is_minimum else score > threshold

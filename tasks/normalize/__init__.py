@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from configs.errors import PipelineError
 from configs.schema import NormalizeConfig, RunConfig
 from tasks.artifact import merge_counts
-from tasks.documents import write_documents
+from tasks.documents import DOCUMENTS, write_documents
 from tasks.files import checksum
 from tasks.normalize.text import normalize_text
 from tasks.raw import RawFile
@@ -69,7 +70,8 @@ def normalize_shard(shard: NormalizeShard, folder: Path) -> UnitResult:
             continue
         text = normalize_text(record.text, shard.config)
         kept.append({"id": document_id, "source": file.source, "text": text, "meta": _as_json(record.meta)})
-    return write_documents(folder, shard.index, len(kept) + len(removed), kept, removed)
+    documents = pa.Table.from_pylist(kept, schema=DOCUMENTS)
+    return write_documents(folder, shard.index, len(kept) + len(removed), documents, removed)
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

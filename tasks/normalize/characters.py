@@ -80,7 +80,7 @@ def classes(conversion: str) -> Classes:
     """
     table = np.zeros(UNICODE, np.uint16)
     for members, bit in (
-        (NEWLINES, NEWLINE), (ACCENTED_LATIN, ACCENTED), (_gbk_characters(), RARE), (_composing(), COMPOSES),
+        (NEWLINES, NEWLINE), (ACCENTED_LATIN, ACCENTED), (gbk_characters(), RARE), (_composing(), COMPOSES),
     ):  # fmt: skip
         table[list(members)] |= bit
     for ranges, bit in ((HAN_RANGES, HAN), (KANA_RANGES, KANA), (KANA_RANGES[-1:], HALF_WIDTH_KANA)):
@@ -96,7 +96,7 @@ def classes(conversion: str) -> Classes:
     return table
 
 
-def _gbk_characters() -> list[int]:
+def gbk_characters() -> list[int]:
     """Return the code points of `GBK_ROWS`."""
     pairs = (bytes((row, trail)) for row in GBK_ROWS for trail in (*range(0x40, 0x7F), *range(0x80, 0xFF)))
     texts = (pair.decode("gbk", errors="ignore") for pair in pairs)

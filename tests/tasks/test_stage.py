@@ -258,7 +258,9 @@ def test_a_stage_whose_code_changed_has_been_looked_at(stage: Stage) -> None:
 def _digest(stage: Stage) -> str:
     """Return a hash of the code of a stage's own modules, comments and layout aside."""
     package, module = PROJECT / "tasks" / stage.name, PROJECT / "tasks" / f"{stage.name}.py"
-    shared = sorted((PROJECT / "tasks" / "train").glob("*.py")) if stage.name in ("smoke", "pretrain") else []
+    shared = [PROJECT / "tasks" / f"{name}.py" for name in ("blocks", "code_points", "headings", "verbatim")]
+    if stage.name in ("pack", "smoke", "pretrain"):
+        shared = sorted((PROJECT / "tasks" / "train").glob("*.py")) if stage.name != "pack" else []
     files = [*sorted(package.rglob("*.py")), *([module] if module.exists() else []), *shared]
     trees = "".join(ast.dump(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
     return hashlib.sha256(trees.encode()).hexdigest()[:16]
