@@ -4,6 +4,7 @@ PyYAML's node tree gives the lines; the values come from its safe constructor, s
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,18 @@ from configs.errors import ConfigError
 from configs.schema import RunConfig
 
 Location = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with true and false alone as booleans, as in YAML 1.2: `conversion: off` is a word."""
+
+
+BOOLEAN = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(BOOLEAN, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def load_config(file: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -52,7 +65,7 @@ def _read_yaml(file: str) -> tuple[dict[str, Any], dict[Location, str], list[str
         raise ConfigError(file, [f"byte {error.start} is not UTF-8; save the file as UTF-8"]) from None
     except OSError as error:
         raise ConfigError(file, [f"cannot be read: {error.strerror}"]) from None
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
@@ -91,7 +104,7 @@ def _apply_override(values: dict[str, Any], origins: dict[Location, str], overri
     if not equals or not name:
         return f"--set {override}: expected section.key=value, such as --set pack.seq_length=256"
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError:
         return f"--set {override}: {text!r} is not a YAML value; quote it"
     location: Location = ()

@@ -2,6 +2,7 @@
 their settings have been put into the environment.
 """
 
+import json
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from configs.errors import ConfigError, PipelineError
 from configs.load import load_config
-from configs.schema import NormalizeConfig, StageName
+from configs.schema import FilterConfig, NormalizeConfig, StageName
 from tasks.artifact import Workspace
 from tasks.encoding import UnknownEncodingError, decode
 from tasks.summary import summarize
@@ -132,6 +133,32 @@ def normalize(
         typer.echo(f"{step}:" if lines else f"{step}: nothing")
         for line in lines:
             typer.echo(f"  {line}")
+
+
+@app.command()
+@shows_errors
+def judge(
+    file: TextFile = Path("-"),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object")] = False,
+    config: SettingsFrom = None,
+) -> None:
+    """Show what normalize and then the filter make of one text: kept, or the rule that it breaks, and lines removed."""
+    from tasks.filter import judge as judge_text
+    from tasks.normalize.text import normalize_text
+
+    settings = load_config(config) if config else None
+    text = normalize_text(_read_text(file), settings.normalize if settings else NormalizeConfig())
+    found = judge_text(text, settings.filter if settings else FilterConfig.model_validate({}))
+    verdict = found.verdict
+    if as_json:
+        removed = [{"line": line, "rule": rule} for line, rule in found.removed_lines]
+        broken = {"rule": verdict.rule, "score": verdict.score, "threshold": verdict.threshold} if verdict else {}
+        answer = {"kept": verdict is None, "rule": None, "score": None, "threshold": None, "removed_lines": removed}
+        typer.echo(json.dumps(answer | broken, ensure_ascii=False))
+        return
+    typer.echo(f"removed: {verdict.rule} {verdict.score:.3g}, threshold {verdict.threshold:g}" if verdict else "kept")
+    for line, rule in found.removed_lines:
+        typer.echo(f"  {rule}: {line}")
 
 
 @server_app.command()

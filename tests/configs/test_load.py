@@ -89,3 +89,18 @@ def test_an_override_changes_one_key(tmp_path: Path) -> None:
 )
 def test_a_bad_override_is_named(tmp_path: Path, override: str, problem: str) -> None:
     assert problems_of(tmp_path, GOOD, override)[0].startswith(problem)
+
+
+def test_off_and_on_are_words_and_true_and_false_alone_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        GOOD + "normalize: {conversion: off, width: false}\nfilter: {modes: {min_characters: off}}\n", encoding="utf-8"
+    )
+    config = load_config(file, ["filter.modes.max_kana_share=off"])
+    assert (config.normalize.conversion, config.normalize.width) == ("off", False)
+    assert config.filter.modes == {"min_characters": "off", "max_kana_share": "off"}
+
+
+def test_an_unknown_filter_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, GOOD + "filter:\n  preset: web\n  modes: {min_length: off}\n")
+    assert problem.startswith("line 4: filter: modes: min_length: no such rule; the rules are navigation_line, ")

@@ -12,7 +12,7 @@ from tasks.blocks import scan_blocks, split_blocks
 from tasks.code_points import code_points
 from tasks.documents import read_table
 from tasks.encoding import decode
-from tasks.filter import judge, lines, measures, scores
+from tasks.filter import judge, lines, measures, page, scores
 from tasks.filter.lines import ALONE, IN_A_MENU, judge_line
 from tasks.filter.personal import mask_personal_data
 from tasks.normalize.text import normalize_text
@@ -310,3 +310,8 @@ def test_the_sample_s_noise_goes_by_its_rule(make_config: MakeConfig) -> None:
     }
     assert 3 <= sum(row["id"] == "troubles/article_with_ads.md" for row in removed if row["scope"] == "line") <= 5
     assert sum(removed_by(artifact.manifest).values()) == 6
+
+
+def test_the_page_of_rules_is_the_code_s() -> None:
+    """When this fails: `python -m tasks.filter.page`."""
+    assert page.PAGE.read_text(encoding="utf-8") == page.page()
