@@ -27,13 +27,18 @@ class InputConfig(Section):
     """One place with raw files."""
 
     path: str = Field(min_length=1)
-    """A file, a folder (searched through) or a glob such as `raw/**/*.jsonl.zst`."""
+    """A file, a folder (searched through) or a glob such as `raw/**/*.jsonl.zst`; also with an fsspec protocol, such as
+    `s3://bucket/raw`."""
     source: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")
     """The name that its documents carry. Of two near-duplicates the one from the earlier input is kept."""
     text_field: str = "text"
     """Which field of a JSON line or column of a Parquet file holds the text."""
     id_field: str = "id"
     """Which field holds the record's own name; kept in `meta` where it is present."""
+    weight: float = Field(default=1.0, gt=0)
+    """How often its documents are seen in one pass over the corpus: 2 is twice, 0.5 is every second document."""
+    follow_symlinks: bool = False
+    """Read files to which links in the folder lead, also outside it."""
 
 
 class ExecutorConfig(Section):
@@ -49,6 +54,10 @@ class NormalizeConfig(Section):
 
     shard_bytes: int = Field(default=64 * 2**20, ge=1)
     """Raw bytes that make one shard, the unit of work and of restart. 64 MiB is about a second of work."""
+    max_document_bytes: int = Field(default=64 * 2**20, ge=1)
+    """A longer file or line is no document; it is listed among the bad records."""
+    max_unpacked_bytes: int = Field(default=64 * 2**30, ge=1)
+    """An archive or compressed file that unpacks to more is taken for an archive bomb."""
     bad_records_limit: int = Field(default=100, ge=0)
     """Files and lines that cannot be read are counted, listed and skipped; more than this many stop the stage."""
     mojibake: bool = True

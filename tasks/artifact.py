@@ -159,7 +159,7 @@ class Workspace:
         except PipelineError as error:
             return str(error)
         fingerprints = self.fingerprints
-        broken = next((f for f in manifest.files if not _holds(folder, f, fingerprints.checksum)), None)
+        broken = next((f for f in manifest.files if not _holds(folder, f, fingerprints.of_file)), None)
         fingerprints.save()
         return f"{folder / broken.name}: missing or changed since it was made" if broken else None
 

@@ -94,7 +94,8 @@ def measure_tokens(task: MeasureTokens, folder: Path) -> UnitResult:
     """Count characters and tokens of documents spread evenly over the corpus."""
     tokenizer = load_tokenizer(task.tokenizer)
     texts = pa.concat_tables(read_table(path, ["text"]) for path in task.documents)["text"]
-    sample = texts.take(pa.array(range(0, len(texts), max(1, len(texts) // SAMPLE_DOCUMENTS)))).to_pylist()
+    places = pa.array(range(0, len(texts), max(1, len(texts) // SAMPLE_DOCUMENTS)), pa.int64())
+    sample = texts.take(places).to_pylist()
     tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(sample, add_special_tokens=False))
     return {}, Counter(characters=sum(map(len, sample)), tokens=tokens)
 

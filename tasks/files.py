@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -17,8 +17,13 @@ TEMPORARY = ".tmp"
 
 def checksum(path: Path) -> str:
     """Return the XXH3-128 of a file's bytes, in hexadecimal digits."""
+    return checksum_of(lambda: path.open("rb"))
+
+
+def checksum_of(open_stream: Callable[[], BinaryIO]) -> str:
+    """Return the XXH3-128 of a stream's bytes, in hexadecimal digits."""
     digest = xxhash.xxh3_128()
-    with path.open("rb") as stream:
+    with open_stream() as stream:
         while block := stream.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -63,15 +68,19 @@ class Fingerprints:
         except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
             self._known = {}
 
-    def checksum(self, path: Path) -> str:
-        """Return the file's checksum, computed only if size or modification time differ from what is remembered."""
-        status = path.stat()
-        entry = self._known.get(str(path.absolute()))
-        if entry and entry[:2] == [status.st_size, status.st_mtime_ns]:
+    def checksum(self, name: str, state: list[Any], compute: Callable[[], str]) -> str:
+        """Return the checksum of the file `name`, computed only if its size and version differ from those remembered."""
+        entry = self._known.get(name)
+        if entry and entry[:2] == state:
             return str(entry[2])
-        digest = checksum(path)
-        self._known[str(path.absolute())] = [status.st_size, status.st_mtime_ns, digest]
+        digest = compute()
+        self._known[name] = [*state, digest]
         return digest
+
+    def of_file(self, path: Path) -> str:
+        """Return the checksum of a local file, known by size and time of modification."""
+        status = path.stat()
+        return self.checksum(str(path.absolute()), [status.st_size, status.st_mtime_ns], lambda: checksum(path))
 
     def save(self) -> None:
         write_json(self._file, self._known)

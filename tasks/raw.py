@@ -1,20 +1,28 @@
 """The raw files: found, listed, and known by content.
 
 Their listing has a key like an artifact. It depends on what the files hold and on their place under the input, not on
-where that input lies or when it was copied.
+where that input lies or when it was copied. Paths with a protocol (`s3://`) are read through fsspec.
 """
 
 import glob
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
+
+import fsspec
 
 from configs.errors import PipelineError
 from configs.schema import InputConfig, RunConfig
 from tasks.artifact import Workspace
-from tasks.files import Fingerprints, content_key
+from tasks.files import Fingerprints, checksum_of, content_key
+from tasks.readers import FORMATS
 
-FORMATS = (".txt", ".md", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+logger = logging.getLogger("mindpretrain")
+
+REMOTE = "://"
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,10 @@ class RawFile:
     bytes: int
     checksum: str
 
+    def open(self) -> BinaryIO:
+        """Return its bytes as a stream that can seek."""
+        return open_raw(self.path)
+
 
 @dataclass(frozen=True)
 class RawCorpus:
@@ -36,6 +48,12 @@ class RawCorpus:
 
     key: str
     files: tuple[RawFile, ...]
+
+
+def open_raw(path: str) -> BinaryIO:
+    if REMOTE in path:
+        return cast(BinaryIO, fsspec.open(path, "rb").open())
+    return Path(path).open("rb")
 
 
 def list_raw_files(config: RunConfig) -> RawCorpus:
@@ -51,14 +69,14 @@ def list_raw_files(config: RunConfig) -> RawCorpus:
     return RawCorpus(content_key(described), files)
 
 
-def find_files(place: InputConfig) -> tuple[Path, list[Path]]:
+def find_files(place: InputConfig) -> tuple[str, list[str]]:
     """Return the folder that names are relative to, and the files of a known format, sorted.
 
     Raises:
         PipelineError: the input is missing, or holds no such file.
     """
-    root, paths = _find(place)
-    found = sorted((path for path in paths if path.name.lower().endswith(FORMATS)), key=str)
+    root, paths = _find_remote(place) if REMOTE in place.path else _find_local(place)
+    found = sorted(path for path in paths if path.lower().endswith(FORMATS))
     if not found:
         raise PipelineError(
             f"inputs: {place.path} (source {place.source}): no file in a known format there; expected {', '.join(FORMATS)}"
@@ -71,32 +89,74 @@ def _list_input(place: InputConfig, fingerprints: Fingerprints) -> list[RawFile]
     return [_describe(place, root, path, fingerprints) for path in found]
 
 
-def _describe(place: InputConfig, root: Path, path: Path, fingerprints: Fingerprints) -> RawFile:
+def _describe(place: InputConfig, root: str, path: str, fingerprints: Fingerprints) -> RawFile:
     try:
-        size, checksum = path.stat().st_size, fingerprints.checksum(path)
+        size, checksum = _measure_remote(path, fingerprints) if REMOTE in path else _measure_local(path, fingerprints)
     except OSError as error:
         raise PipelineError(
-            f"inputs: {path} (source {place.source}): cannot be read: {error.strerror}; mend or remove it, then run the "
-            "same command again"
+            f"inputs: {path} (source {place.source}): cannot be read: {error.strerror or error}; mend or remove it, then "
+            "run the same command again"
         ) from error
-    name = path.relative_to(root).as_posix()
-    return RawFile(str(path.absolute()), name, place.source, place.text_field, place.id_field, size, checksum)
+    name = path.removeprefix(root).lstrip("/")
+    absolute = path if REMOTE in path else str(Path(path).absolute())
+    return RawFile(absolute, name, place.source, place.text_field, place.id_field, size, checksum)
 
 
-def _find(place: InputConfig) -> tuple[Path, Iterator[Path]]:
-    """Return the folder that names are relative to, and the files."""
+def _measure_local(path: str, fingerprints: Fingerprints) -> tuple[int, str]:
+    return Path(path).stat().st_size, fingerprints.of_file(Path(path))
+
+
+def _measure_remote(path: str, fingerprints: Fingerprints) -> tuple[int, str]:
+    """What an object store says of a file's version (ETag, time) stands for its time of modification."""
+    system, inside = fsspec.core.url_to_fs(path)
+    details = system.info(inside)
+    version = next((str(details[name]) for name in ("ETag", "etag", "mtime", "LastModified") if name in details), None)
+    compute = partial(checksum_of, partial(open_raw, path))
+    size = int(details["size"])
+    return size, fingerprints.checksum(path, [size, version], compute) if version else compute()
+
+
+def _find_local(place: InputConfig) -> tuple[str, Iterator[str]]:
     path = Path(place.path)
     if path.is_file():
-        return path.parent, iter([path])
+        return str(path.parent), iter([str(path)])
     if path.is_dir():
-        return path, (file for file in path.rglob("*") if file.is_file())
+        return str(path), map(str, _inside(place, path, path.rglob("*")))
     if glob.has_magic(place.path):
         fixed = Path(*_before_magic(path))
-        return fixed, (Path(match) for match in glob.iglob(place.path, recursive=True) if Path(match).is_file())
-    raise PipelineError(
-        f"inputs: {place.path} (source {place.source}): no such file or folder, seen from {Path.cwd()}; "
-        "relative paths start at the folder where the command runs"
-    )
+        return str(fixed), map(str, _inside(place, fixed, map(Path, glob.iglob(place.path, recursive=True))))
+    raise _missing(place, f", seen from {Path.cwd()}; relative paths start at the folder where the command runs")
+
+
+def _find_remote(place: InputConfig) -> tuple[str, Iterator[str]]:
+    try:
+        system, inside = fsspec.core.url_to_fs(place.path)
+        if glob.has_magic(inside):
+            root = Path(*_before_magic(Path(inside))).as_posix()
+            found = system.glob(inside)
+        elif system.isdir(inside):
+            root, found = inside, system.find(inside)
+        elif system.isfile(inside):
+            root, found = inside.rpartition("/")[0], [inside]
+        else:
+            raise _missing(place, "")
+    except (ImportError, ValueError) as error:
+        raise PipelineError(f"inputs: {place.path} (source {place.source}): {error}; install what it names") from None
+    return system.unstrip_protocol(root), map(system.unstrip_protocol, found)
+
+
+def _inside(place: InputConfig, root: Path, paths: Iterator[Path]) -> Iterator[Path]:
+    """Yield the files among `paths`, but links only where the configuration lets them lead out of the folder."""
+    folder = root.resolve()
+    for path in paths:
+        if not path.is_file():
+            continue
+        if path.is_symlink() and not place.follow_symlinks and folder not in path.resolve().parents:
+            logger.warning(
+                "inputs: %s: left out, a link out of the folder; inputs.follow_symlinks: true takes it", path
+            )
+            continue
+        yield path
 
 
 def _before_magic(path: Path) -> list[str]:
@@ -106,3 +166,7 @@ def _before_magic(path: Path) -> list[str]:
             break
         parts.append(part)
     return parts
+
+
+def _missing(place: InputConfig, hint: str) -> PipelineError:
+    return PipelineError(f"inputs: {place.path} (source {place.source}): no such file or folder{hint}")

@@ -66,7 +66,7 @@ def resolve_corpus(task: ResolveCorpus, folder: Path) -> UnitResult:
     )
     table = pa.table(
         {
-            "duplicate_of": ids.take(pa.array(decisions.duplicate_of, mask=stays)),
+            "duplicate_of": ids.take(pa.array(decisions.duplicate_of, pa.int64(), mask=stays)),
             "similarity": decisions.similarity,
             "exact": exact_first != indices,
         }

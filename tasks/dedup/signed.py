@@ -32,13 +32,14 @@ def sign_shard(task: SignShard, folder: Path) -> UnitResult:
     texts = read_table(task.documents, ["text"])["text"].to_pylist()
     permutations = permutations_of(task.config.permutations)
     shingles = [shingle(text, task.config.shingle_units) for text in texts]
+    signatures = [sign(values, permutations) for values in shingles]
     paragraphs = [
         (index, value)
         for index, text in enumerate(texts)
         for _, value in long_paragraphs(text, task.config.paragraph_characters)
     ]
     arrays: dict[str, npt.NDArray[Any]] = {
-        "signatures": np.array([sign(s, permutations) for s in shingles], np.uint32).reshape(len(texts), -1),
+        "signatures": np.array(signatures, np.uint32).reshape(len(texts), task.config.permutations),
         "shingles": np.concatenate([np.empty(0, np.uint64), *shingles]),
         "shingle_counts": np.array([s.size for s in shingles], np.int64),
         "texts": np.frombuffer(b"".join(map(hash_text, texts)), np.dtype("V16")),

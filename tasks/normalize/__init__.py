@@ -1,11 +1,12 @@
 """Raw files to documents: decoded, in one script, one width and one kind of newline.
 
-Raw files are grouped in order into shards of about `shard_bytes`. A record that cannot be read is listed among the
-removed, with its file, line and reason.
+Raw files are grouped in order into shards of about `shard_bytes`; large files of JSON lines are cut. A record that cannot
+be read is listed among the removed, with its file, line and reason.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,40 @@ from tasks.artifact import merge_counts
 from tasks.documents import DOCUMENTS, write_documents
 from tasks.files import checksum
 from tasks.normalize.text import normalize_text
-from tasks.raw import RawFile
-from tasks.readers import BadRecord, Record, read_records
+from tasks.raw import REMOTE, RawFile
+from tasks.readers import read_records
+from tasks.readers.lines import count_newlines
+from tasks.readers.records import BadRecord, Content, Limits, Record
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
 
 LISTED_BAD_RECORDS = 5
+
+
+# Plain JSON lines alone can be read from the middle.
+CAN_BE_CUT = ".jsonl"
+
+
+@dataclass(frozen=True)
+class RawPart:
+    """A raw file, or the lines of it that begin in a range of bytes; the first of them is line `first_line`."""
+
+    file: RawFile
+    begin: int
+    end: int
+    first_line: int = 1
+
+    def content(self, config: NormalizeConfig) -> Content:
+        whole = self.begin == 0 and self.end == self.file.bytes
+        return Content(
+            name=self.file.path,
+            open=self.file.open,
+            text_field=self.file.text_field,
+            id_field=self.file.id_field,
+            limits=Limits(config.max_document_bytes, config.max_unpacked_bytes),
+            begin=self.begin,
+            end=None if whole else self.end,
+            first_line=self.first_line,
+        )
 
 
 @dataclass(frozen=True)
@@ -31,13 +61,13 @@ class NormalizeShard:
     """The work of one unit."""
 
     index: int
-    files: tuple[RawFile, ...]
+    parts: tuple[RawPart, ...]
     config: NormalizeConfig
 
 
 def build(run: StageRun) -> StageResult:
     config = run.config.normalize
-    groups = group_files(run.corpus.files, config.shard_bytes)
+    groups = group_parts(_with_first_lines(run, cut_files(run.corpus.files, config.shard_bytes)), config.shard_bytes)
     records = run.map("files", normalize_shard, [NormalizeShard(i, g, config) for i, g in enumerate(groups)])
     counts = merge_counts(records)
     bad = counts["documents_in"] - counts["documents_kept"]
@@ -46,32 +76,52 @@ def build(run: StageRun) -> StageResult:
     return StageResult([file for record in records for file in record.files], dict(counts))
 
 
-def group_files(files: tuple[RawFile, ...], shard_bytes: int) -> list[tuple[RawFile, ...]]:
-    """Return consecutive files in groups of at least `shard_bytes`; only the last group may be smaller."""
-    groups: list[tuple[RawFile, ...]] = []
-    group: list[RawFile] = []
+def cut_files(files: tuple[RawFile, ...], part_bytes: int) -> list[RawPart]:
+    """Return every file, those that can be cut in ranges of `part_bytes`, so that one large file uses all workers."""
+    parts = []
     for file in files:
-        group.append(file)
-        if sum(member.bytes for member in group) >= shard_bytes:
+        step = part_bytes if file.name.lower().endswith(CAN_BE_CUT) else max(1, file.bytes)
+        begins = range(0, max(1, file.bytes), step)
+        parts += [RawPart(file, begin, min(begin + step, file.bytes)) for begin in begins]
+    return parts
+
+
+def group_parts(parts: list[RawPart], shard_bytes: int) -> list[tuple[RawPart, ...]]:
+    """Return consecutive parts in groups of at least `shard_bytes`; only the last group may be smaller."""
+    groups: list[tuple[RawPart, ...]] = []
+    group: list[RawPart] = []
+    size = 0
+    for part in parts:
+        group.append(part)
+        size += part.end - part.begin
+        if size >= shard_bytes:
             groups.append(tuple(group))
-            group = []
+            group, size = [], 0
     return [*groups, tuple(group)] if group else groups
+
+
+def count_lines(task: NormalizeShard, _: Path) -> UnitResult:
+    """Count the newlines before the one part's end, from which the parts after it know their first line."""
+    (part,) = task.parts
+    return {}, Counter(newlines=count_newlines(part.content(task.config)))
 
 
 def normalize_shard(shard: NormalizeShard, folder: Path) -> UnitResult:
     """Read, normalize and write one shard."""
-    kept, removed = [], []
-    for file, record in chain.from_iterable(_records(file) for file in shard.files):
+    kept: dict[str, list[str]] = {name: [] for name in DOCUMENTS.names}
+    removed: list[dict[str, Any]] = []
+    for file, record in chain.from_iterable(_records(part, shard.config) for part in shard.parts):
         document_id = f"{file.source}/{file.name}" + (f"#{record.place}" if record.place else "")
         if isinstance(record, BadRecord):
             removed.append(_removed_row(document_id, file, record))
             if len(removed) > shard.config.bad_records_limit:
                 raise _too_many(len(removed), shard.config, removed)
             continue
-        text = normalize_text(record.text, shard.config)
-        kept.append({"id": document_id, "source": file.source, "text": text, "meta": _as_json(record.meta)})
-    documents = pa.Table.from_pylist(kept, schema=DOCUMENTS)
-    return write_documents(folder, shard.index, len(kept) + len(removed), documents, removed)
+        row = (document_id, file.source, normalize_text(record.text, shard.config), _as_json(record.meta))
+        for column, value in zip(kept.values(), row, strict=True):
+            column.append(value)
+    documents = pa.table(kept, schema=DOCUMENTS)
+    return write_documents(folder, shard.index, documents.num_rows + len(removed), documents, removed)
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
@@ -83,8 +133,36 @@ def settings(config: RunConfig) -> dict[str, Any]:
     return section | {"protected_words": checksum(Path(words)) if words else None}
 
 
-def _records(file: RawFile) -> Iterator[tuple[RawFile, Record | BadRecord]]:
-    return ((file, record) for record in read_records(file))
+def _with_first_lines(run: StageRun, parts: list[RawPart]) -> list[RawPart]:
+    """Return the parts with the number of their first line, for which those before them are counted."""
+    cut = [part for part in parts if part.end < part.file.bytes]
+    units = [NormalizeShard(index, (part,), run.config.normalize) for index, part in enumerate(cut)]
+    newlines = [record.counts["newlines"] for record in run.map("lines", count_lines, units)] if cut else []
+    before = {(part.file.path, part.end): count for part, count in zip(cut, newlines, strict=True)}
+    numbered, total = [], 0
+    for part in parts:
+        total = total + before[part.file.path, part.begin] if part.begin else 0
+        numbered.append(replace(part, first_line=total + 2 if part.begin else 1))
+    return numbered
+
+
+def _records(part: RawPart, config: NormalizeConfig) -> Iterator[tuple[RawFile, Record | BadRecord]]:
+    """Yield the records of a part.
+
+    Raises:
+        PipelineError: the file is not what was listed any more.
+    """
+    _check_unchanged(part.file)
+    yield from ((part.file, record) for record in read_records(part.content(config)))
+    _check_unchanged(part.file)
+
+
+def _check_unchanged(file: RawFile) -> None:
+    if REMOTE not in file.path and Path(file.path).stat().st_size != file.bytes:
+        raise PipelineError(
+            f"normalize: {file.path}: changed while it was read: {file.bytes} bytes when it was listed, now "
+            f"{Path(file.path).stat().st_size}; run the same command again when nothing writes to it"
+        )
 
 
 def _removed_row(document_id: str, file: RawFile, bad: BadRecord) -> dict[str, Any]:
@@ -113,7 +191,7 @@ def _too_many(count: int, config: NormalizeConfig, rows: list[dict[str, Any]] | 
 STAGE = Stage(
     name="normalize",
     version=2,
-    libraries=("opencc", "ftfy", "pyarrow"),
+    libraries=("opencc", "ftfy", "pyarrow", "trafilatura", "pypdfium2", "python-docx"),
     settings=settings,
     build=build,
 )

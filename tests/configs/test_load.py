@@ -103,4 +103,4 @@ def test_off_and_on_are_words_and_true_and_false_alone_are_not(tmp_path: Path) -
 
 def test_an_unknown_filter_rule_is_named_with_its_line(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, GOOD + "filter:\n  preset: web\n  modes: {min_length: off}\n")
-    assert problem.startswith("line 4: filter: modes: min_length: no such rule; the rules are navigation_line, ")
+    assert problem.startswith("line 3: filter: modes: min_length: no such rule; the rules are navigation_line, ")

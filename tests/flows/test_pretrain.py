@@ -203,7 +203,9 @@ def test_a_missing_or_unreadable_input_stops_a_run_with_a_message(mindpretrain: 
         ("none", "no such file or folder"),
         ("raw", f"cannot be read: {os.strerror(errno.EIO)}; mend or remove it"),
     ):
-        config = write_config(tmp_path, inputs=[{"path": str(tmp_path / place), "source": "bad"}])
+        config = write_config(
+            tmp_path, inputs=[{"path": str(tmp_path / place), "source": "bad", "follow_symlinks": True}]
+        )
         done = mindpretrain("run", config)
         assert done.returncode == 1
         assert re.search(rf"error: inputs: {tmp_path}/{place}.* \(source bad\): {message}", done.stderr)

@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import opencc
 import pytest
 from hypothesis import given, settings
@@ -16,11 +17,13 @@ from configs.schema import NormalizeConfig
 from tasks import normalize
 from tasks.code_points import NEWLINES
 from tasks.documents import read_table
-from tasks.normalize import group_files
+from tasks.executor import LocalExecutor
+from tasks.normalize import cut_files, group_parts
 from tasks.normalize.characters import FULL_WIDTH, INVISIBLE, KANGXI, PRIVATE_USE, RADICALS, SPACES
 from tasks.normalize.explain import explain
 from tasks.normalize.text import normalize_text
-from tasks.raw import RawFile
+from tasks.raw import RawFile, list_raw_files
+from tasks.stage import build_artifact
 from tests.conftest import SAMPLE, MakeConfig, build_chain, removed_by
 
 DEFAULT = NormalizeConfig()
@@ -222,8 +225,68 @@ def test_names_that_opencc_spoils_are_as_many_as_before(documents: list[tuple[st
 
 def test_files_are_grouped_in_order_and_none_is_lost() -> None:
     files = tuple(RawFile(f"/{n}", str(n), "s", "text", "id", size, "") for n, size in enumerate([5, 5, 30, 1, 1]))
-    groups = group_files(files, 10)
-    assert [[file.bytes for file in group] for group in groups] == [[5, 5], [30], [1, 1]]
+    groups = group_parts(cut_files(files, 10), 10)
+    assert [[part.file.bytes for part in group] for group in groups] == [[5, 5], [30], [1, 1]]
+
+
+def test_a_large_file_of_lines_is_cut_into_shards_and_gives_the_same_documents(
+    make_config: MakeConfig, raw: Path
+) -> None:
+    """Lines keep their numbers, so documents keep their names, wherever the file is cut."""
+    lines = [
+        json.dumps({"text": f"第{number}篇" + "文" * (number * 37 % 300)}, ensure_ascii=False) for number in range(200)
+    ]
+    (raw / "large.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    whole, cut = (
+        build_chain(
+            make_config(normalize={"shard_bytes": size}, workspace=str(raw.parent / str(size))), normalize.STAGE
+        )[0]
+        for size in (10**9, 5000)
+    )
+    assert (len(whole.shards), len(cut.shards) > 10) == (1, True)
+    documents = [[row for path in artifact.shards for row in read_table(path).to_pylist()] for artifact in (whole, cut)]
+    assert documents[0] == documents[1]
+    assert documents[1][150]["id"] == "raw/large.jsonl#151"
+
+
+def test_a_file_that_grew_after_it_was_listed_stops_the_stage(make_config: MakeConfig, raw: Path) -> None:
+    (raw / "a.txt").write_text("一篇。", encoding="utf-8")
+    config = make_config()
+    listed = list_raw_files(config)
+    (raw / "a.txt").write_text("一篇，后来又长了。", encoding="utf-8")
+    with pytest.raises(PipelineError, match=r"a\.txt: changed while it was read: 9 bytes when it was listed, now 27"):
+        build_artifact(normalize.STAGE, config, [listed], LocalExecutor())
+
+
+def test_links_out_of_the_folder_are_followed_only_where_asked(
+    make_config: MakeConfig, raw: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("外面的文件。", encoding="utf-8")
+    (raw / "inside.txt").write_text("里面的文件。", encoding="utf-8")
+    (raw / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (raw / "in.txt").symlink_to(raw / "inside.txt")
+    inputs = [{"path": str(raw), "source": "raw"}]
+    names = [file.name for file in list_raw_files(make_config(inputs=inputs)).files]
+    assert names == ["in.txt", "inside.txt"]
+    followed = list_raw_files(make_config(inputs=[inputs[0] | {"follow_symlinks": True}]))
+    assert [file.name for file in followed.files] == ["in.txt", "inside.txt", "out.txt"]
+
+
+def test_files_of_an_object_store_are_read_through_fsspec(make_config: MakeConfig, raw: Path) -> None:
+    """With fsspec's store in memory; the documents' names and texts are those of local files."""
+    store = fsspec.filesystem("memory")
+    for name, text in (("a.txt", "甲文。"), ("sub/b.jsonl", '{"text": "乙文。"}\n')):
+        store.pipe(f"/bucket/{name}", text.encode())
+        (raw / name).parent.mkdir(exist_ok=True)
+        (raw / name).write_text(text, encoding="utf-8")
+    results = []
+    for number, path in enumerate(("memory://bucket", "memory://bucket/**", str(raw))):
+        config = make_config(inputs=[{"path": path, "source": "raw"}], workspace=str(raw.parent / f"runs-{number}"))
+        (artifact,) = build_chain(config, normalize.STAGE)
+        results.append([row for shard in artifact.shards for row in read_table(shard).to_pylist()])
+    assert results[0] == results[1] == results[2]
+    assert [row["id"] for row in results[0]] == ["raw/a.txt", "raw/sub/b.jsonl#1"]
+    store.rm("/bucket", recursive=True)
 
 
 def test_the_sample_comes_out_in_one_script_with_its_broken_lines_listed(make_config: MakeConfig) -> None:

@@ -258,7 +258,10 @@ def test_a_stage_whose_code_changed_has_been_looked_at(stage: Stage) -> None:
 def _digest(stage: Stage) -> str:
     """Return a hash of the code of a stage's own modules, comments and layout aside."""
     package, module = PROJECT / "tasks" / stage.name, PROJECT / "tasks" / f"{stage.name}.py"
-    shared = [PROJECT / "tasks" / f"{name}.py" for name in ("blocks", "code_points", "headings", "verbatim")]
+    shared = [
+        PROJECT / "tasks" / f"{name}.py" for name in ("blocks", "code_points", "encoding", "headings", "verbatim")
+    ]
+    shared += sorted((PROJECT / "tasks" / "readers").glob("*.py")) if stage.name == "normalize" else []
     if stage.name in ("pack", "smoke", "pretrain"):
         shared = sorted((PROJECT / "tasks" / "train").glob("*.py")) if stage.name != "pack" else []
     files = [*sorted(package.rglob("*.py")), *([module] if module.exists() else []), *shared]
