@@ -1,5 +1,6 @@
 """Every token is accounted for: eos only at document ends, and each packed run traced to its document."""
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -155,21 +156,21 @@ def test_a_sequence_is_shown_with_its_document_ends(packed: list[Artifact]) -> N
 
 
 def test_too_few_tokens_for_one_sequence_are_an_error(make_config: MakeConfig, raw: Path) -> None:
-    (raw / "one.txt").write_text(TEXTS[0] * 3, encoding="utf-8")
-    with pytest.raises(PipelineError, match=r"less than one sequence of pack.seq_length 4096 \+ 1"):
+    shutil.copy(SAMPLE / "articles" / "recompute.md", raw)
+    with pytest.raises(
+        PipelineError, match=r"has [1-9]\d+ tokens, less than one sequence of pack.seq_length 4096 \+ 1"
+    ):
         build_chain(make_config(pack={"seq_length": 4096}), *STAGES)
 
 
 def test_a_configured_tokenizer_is_used_and_enters_the_key_by_content(
     make_config: MakeConfig, raw: Path, tmp_path: Path
 ) -> None:
-    (raw / "one.txt").write_text("\n\n".join(f"{text}第{n}段。" for n, text in enumerate(TEXTS * 3)), encoding="utf-8")
+    shutil.copy(SAMPLE / "articles" / "recompute.md", raw)
     keys = []
     for name, texts in (("first", TEXTS), ("copy", TEXTS), ("other", TEXTS[-1:])):
         save_tokenizer(train_tokenizer(texts, TokenizerConfig(vocab_size=520)), tmp_path / name, "<|endoftext|>", None)
-        config = make_config(
-            pack={"seq_length": 16, "tokenizer": {"path": str(tmp_path / name)}}, dedup={"paragraph_characters": 0}
-        )
+        config = make_config(pack={"seq_length": 16, "tokenizer": {"path": str(tmp_path / name)}})
         keys.append(pack.STAGE.key(config, []))
     assert keys[0] == keys[1] != keys[2]
     artifact = build_chain(config, *STAGES)[-1]
