@@ -75,8 +75,11 @@ def run(
     workspace = Workspace(Path(loaded.workspace))
     address = _connect(workspace)
     from flows.pretrain import pretrain  # only now: Prefect reads its settings when it is imported
+    from tasks.compiled import is_cold
 
     _show_progress()
+    if is_cold():
+        console.print("First run of this version: compiling takes half a minute, once ...")
     manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
     rows = [*summarize(manifests, workspace), ("Prefect UI", address)]
     width = max(len(what) for what, _ in rows)
@@ -111,6 +114,22 @@ def inspect(
 
     for line in inspect_artifact(artifact, samples):
         typer.echo(line)
+
+
+@app.command(name="export-text")
+@shows_errors
+def export(
+    artifact: Annotated[Path, typer.Argument(help="Folder of an artifact of documents or chunks")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; standard output without")
+    ] = None,
+) -> None:
+    """Write an artifact as plain text: one paragraph a line, a blank line between documents."""
+    from tasks.export import export_text
+
+    documents = export_text(artifact, output)
+    if output is not None:
+        console.print(f"{output}: {documents} documents")
 
 
 @app.command()

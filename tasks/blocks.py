@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from tasks.code_points import (
     LF,
@@ -23,6 +22,7 @@ from tasks.code_points import (
     line_end,
     run_length,
 )
+from tasks.compiled import compiled
 from tasks.headings import heading_level, is_adornment, underlined
 from tasks.verbatim import MIN_FENCE, NONE, closing_fence, opens_fence
 
@@ -53,7 +53,7 @@ def split_blocks(text: str) -> list[Block]:
     return [Block(start, end, KINDS[kind], level) for start, end, kind, level in rows]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan_blocks(codes: CodePoints) -> BlockTable:
     """Return the blocks of a text, in order and without gaps."""
     blocks = np.empty((_count_lines(codes), 4), np.int64)
@@ -81,7 +81,7 @@ def scan_blocks(codes: CodePoints) -> BlockTable:
     return blocks
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_lines(codes: CodePoints) -> int:
     count = 1
     for code in codes:
@@ -89,7 +89,7 @@ def _count_lines(codes: CodePoints) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _classify(  # noqa: PLR0911
     codes: CodePoints, line: int, end: int, after_blank: bool, first: bool
 ) -> tuple[int, int, int]:
@@ -126,7 +126,7 @@ def _classify(  # noqa: PLR0911
     return (LIST if _is_entry(codes, start, end) else PARAGRAPH), 0, end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _table_end(codes: CodePoints, start: int, end: int) -> int:
     """Return the end of the last line of a table that begins with a line, NONE if none does."""
     first = codes[start]
@@ -141,7 +141,7 @@ def _table_end(codes: CodePoints, start: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _is_border(codes: CodePoints, start: int, end: int) -> bool:
     """Tell whether a line is two or more runs of = with blanks between them."""
     groups, place = 0, start
@@ -151,7 +151,7 @@ def _is_border(codes: CodePoints, start: int, end: int) -> bool:
     return groups >= 2 and place == end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _last_border(codes: CodePoints, end: int) -> int:
     for _ in range(LONGEST_SEARCH):
         line = end + 1
@@ -165,7 +165,7 @@ def _last_border(codes: CodePoints, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _end_of_indented(codes: CodePoints, end: int, indent: int) -> int:
     """Return the end of the last line that is indented by more than `indent`, blank lines between left aside."""
     last = end
@@ -179,7 +179,7 @@ def _end_of_indented(codes: CodePoints, end: int, indent: int) -> int:
     return last
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _end_of_paragraph(codes: CodePoints, end: int) -> int:
     """Return the end of the last line before a blank one."""
     while end + 1 < codes.size:
@@ -190,7 +190,7 @@ def _end_of_paragraph(codes: CodePoints, end: int) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _formula_end(codes: CodePoints, start: int, end: int) -> int:
     r"""Return the end of the last line of $$ $$, \[ \] or \begin{equation}, NONE if none begins with the line."""
     if begins_with(codes, start, end, "$$"):
@@ -202,7 +202,7 @@ def _formula_end(codes: CodePoints, start: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _end_after(codes: CodePoints, start: int, mark: str) -> int:
     """Return the end of the line in which a mark stands next, NONE where it is too far or nowhere."""
     lines = 0
@@ -215,7 +215,7 @@ def _end_after(codes: CodePoints, start: int, mark: str) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _line_of(codes: CodePoints, line: int, mark: int) -> int:
     """Return the end of the next line that is all of one mark, at least three times; NONE where it is too far."""
     for _ in range(LONGEST_SEARCH):
@@ -228,7 +228,7 @@ def _line_of(codes: CodePoints, line: int, mark: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _is_entry(codes: CodePoints, start: int, end: int) -> bool:
     """Tell whether a line begins with - * + • · or 1. 1) 1、 and more."""
     place = start

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from configs.schema import RunConfig
 from tasks.artifact import merge_counts
 from tasks.blocks import CODE, HEADING, TABLE, scan_blocks
 from tasks.code_points import LF, CodePoints, code_points, is_blank
+from tasks.compiled import compiled
 from tasks.documents import CHUNKS, read_table, write_table
 from tasks.files import checksum
 from tasks.pack.tokenizer import load_tokenizer, tokenizer_file
@@ -28,7 +28,7 @@ from tasks.stage import Stage, StageResult, StageRun, UnitResult
 from tasks.verbatim import Mask, scan
 
 HEADING_MARKS = re.compile(r"^\s*#{1,6}\s+|\s+#*\s*$|</?h[1-6][^>]*>|^\\[a-z]+\*?(?:\[[^\]]*\])?\{|\}\s*$")
-ADORNMENT = re.compile(r"([=\-~^\"*+#`])\1{2,}")
+ADORNMENT = re.compile(r"([=\-~^\"*+#])\1{2,}")
 # A chunk may end before a heading once it is this full; a shorter section is joined by the next one.
 FULL_ENOUGH = 0.5
 # Documents that show how many characters a token has; more would not change the second digit.
@@ -195,7 +195,7 @@ def _cuts(codes: CodePoints, span: tuple[int, int], kind: int, target: int) -> l
     return [*cuts, end]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _last_boundary(codes: CodePoints, verbatim: Mask, begin: int, limit: int, by_lines: bool) -> int:
     """Return the last place in (begin, limit] after a line or sentence, `limit` if there is none."""
     for place in range(limit, begin, -1):
@@ -208,7 +208,7 @@ def _last_boundary(codes: CodePoints, verbatim: Mask, begin: int, limit: int, by
     return limit
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_sentence(codes: CodePoints, begin: int, place: int) -> bool:
     """Tell whether a sentence ends before `place`: 。！？；… ! ? ; or . before a blank, and what closes after them."""
     if _closes(codes[place]):
@@ -221,7 +221,7 @@ def _after_sentence(codes: CodePoints, begin: int, place: int) -> bool:
     return codes[last] in (0x3002, 0xFF01, 0xFF1F, 0xFF1B, 0x2026, 0x21, 0x3F, 0x3B)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _closes(code: int) -> bool:
     """Tell whether a code point is one of ” ’ 」 』 ） ) " '."""
     return code in (0x201D, 0x2019, 0x300D, 0x300F, 0xFF09, 0x29, 0x22, 0x27)

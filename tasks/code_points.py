@@ -2,7 +2,8 @@
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from tasks.compiled import compiled
 
 CodePoints = npt.NDArray[np.uint32]
 """A text as its code points, shape (characters,)."""
@@ -18,35 +19,35 @@ def code_points(text: str) -> CodePoints:
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_newline(code: int) -> bool:
     return 0x0A <= code <= 0x0D or code in (0x85, 0x2028, 0x2029)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_blank(code: int) -> bool:
     return code in (SPACE, TAB, IDEOGRAPHIC_SPACE, 0xA0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_letter(code: int) -> bool:
     """Tell whether a code point is an ASCII letter."""
     return 0x41 <= code <= 0x5A or 0x61 <= code <= 0x7A
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_digit(code: int) -> bool:
     return 0x30 <= code <= 0x39
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_han(code: int) -> bool:
     return (
         0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x3FFFF
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def line_end(codes: CodePoints, start: int) -> int:
     """Return the place of the next newline, or the text's end."""
     while start < codes.size and not is_newline(codes[start]):
@@ -54,7 +55,7 @@ def line_end(codes: CodePoints, start: int) -> int:
     return start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def after_blanks(codes: CodePoints, start: int, end: int) -> int:
     """Return the place of the first character that is no blank, or `end`."""
     while start < end and is_blank(codes[start]):
@@ -62,7 +63,7 @@ def after_blanks(codes: CodePoints, start: int, end: int) -> int:
     return start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run_length(codes: CodePoints, start: int, end: int) -> int:
     """Return how often the character at `start` is repeated."""
     stop = start
@@ -71,7 +72,7 @@ def run_length(codes: CodePoints, start: int, end: int) -> int:
     return stop - start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def begins_with(codes: CodePoints, start: int, end: int, word: str) -> bool:
     if start + len(word) > end:
         return False

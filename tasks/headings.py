@@ -1,7 +1,5 @@
 """Which lines are headings, and of which level: Markdown, reStructuredText, HTML, LaTeX, and numbered chapters."""
 
-from numba import njit
-
 from tasks.code_points import (
     SPACE,
     CodePoints,
@@ -13,12 +11,13 @@ from tasks.code_points import (
     line_end,
     run_length,
 )
+from tasks.compiled import compiled
 
 LONGEST_TITLE = 100
 LONGEST_NUMBERED_TITLE = 40
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def heading_level(codes: CodePoints, line: int, start: int, end: int, after_blank: bool) -> int:
     """Return the level of a heading that says so in its own line, 0 for none."""
     first = codes[start]
@@ -39,7 +38,7 @@ def heading_level(codes: CodePoints, line: int, start: int, end: int, after_blan
     return 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _latex_level(codes: CodePoints, start: int, end: int) -> int:
     r"""\part, \chapter: 1; \section: 2; \subsection: 3; \subsubsection: 4."""
     for name, level in (("part", 1), ("chapter", 1), ("section", 2), ("subsection", 3), ("subsubsection", 4)):
@@ -49,7 +48,7 @@ def _latex_level(codes: CodePoints, start: int, end: int) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _chapter_level(codes: CodePoints, start: int, end: int) -> int:
     """第三章: 篇 and 部 1, 章 2, 节 3, 条 4; the line must be short."""
     place = start
@@ -67,7 +66,7 @@ def _chapter_level(codes: CodePoints, start: int, end: int) -> int:
     return 4 if unit in (0x6761, 0x689D) and not _ends_a_sentence(codes, end) else 0  # 条 條
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _is_numeral(code: int) -> bool:
     """零〇一二三四五六七八九十百千."""
     return code in (
@@ -75,7 +74,7 @@ def _is_numeral(code: int) -> bool:
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _numbered_level(codes: CodePoints, start: int, end: int) -> int:
     """1.2 Title, 1.2.3 Title: as many levels as numbers; short, after a blank line, and no sentence."""
     if end - start > LONGEST_NUMBERED_TITLE or _ends_a_sentence(codes, end):
@@ -94,7 +93,7 @@ def _numbered_level(codes: CodePoints, start: int, end: int) -> int:
     return numbers if title > place or is_han(codes[title]) else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _ends_a_sentence(codes: CodePoints, end: int) -> bool:
     """Tell whether a line ends in 。！？；，、：.!?;,:"""
     return codes[end - 1] in (
@@ -114,7 +113,7 @@ def _ends_a_sentence(codes: CodePoints, end: int) -> bool:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def underlined(codes: CodePoints, line: int, start: int, end: int) -> tuple[int, int]:
     """Return level and end of a title with a line of marks below it, or one above and one below; 0 for none."""
     above = is_adornment(codes, start, end)
@@ -133,16 +132,16 @@ def underlined(codes: CodePoints, line: int, start: int, end: int) -> tuple[int,
     return _adornment_level(codes[below]), below_end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_adornment(codes: CodePoints, start: int, end: int) -> bool:
-    """Tell whether a line is three or more of one of = - ~ ^ " * + # ` ."""
-    if start >= end or codes[start] not in (0x3D, 0x2D, 0x7E, 0x5E, 0x22, 0x2A, 0x2B, 0x23, 0x60):
+    """Tell whether a line is three or more of one of = - ~ ^ " * + # ."""
+    if start >= end or codes[start] not in (0x3D, 0x2D, 0x7E, 0x5E, 0x22, 0x2A, 0x2B, 0x23):
         return False
     length = run_length(codes, start, end)
     return length >= 3 and after_blanks(codes, start + length, end) == end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _adornment_level(mark: int) -> int:
     """= 1, - 2, ~ 3, ^ 4, others 5: CommonMark's two, and the order that most reStructuredText keeps."""
     if mark == 0x3D:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from tasks.code_points import SPACE, TAB, CodePoints, is_letter, line_end, run_length
+from tasks.compiled import compiled
 
 Mask = npt.NDArray[np.bool_]
 
@@ -38,7 +38,7 @@ def scan(codes: CodePoints) -> Scanned:
     return Scanned(codes, _mark_verbatim(codes))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mark_verbatim(codes: CodePoints) -> Mask:
     mask = np.zeros(codes.size, np.bool_)
     unclosed = np.full(2, codes.size + 1, np.int64)  # from this length on, fences of back-ticks and tildes do not close
@@ -59,14 +59,14 @@ def _mark_verbatim(codes: CodePoints) -> Mask:
     return mask
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def after_indent(codes: CodePoints, start: int, end: int) -> int:
     while start < end and (codes[start] == SPACE or codes[start] == TAB or codes[start] == GREATER):
         start += 1
     return start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def opens_fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tuple[int, int]:
     """Return mark and length of the fence that the line opens, (0, 0) for none."""
     start = after_indent(codes, start, end)
@@ -82,7 +82,7 @@ def opens_fence(codes: CodePoints, start: int, end: int, below_text: bool) -> tu
     return mark, length
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def closing_fence(codes: CodePoints, line: int, mark: int, length: int) -> int:
     """Return the end of the line that closes a fence, or NONE."""
     while line < codes.size:
@@ -96,7 +96,7 @@ def closing_fence(codes: CodePoints, line: int, mark: int, length: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
     """Mark the spans that begin in a line; return the end of the line in which the last one ends."""
     place = start
@@ -132,7 +132,7 @@ def _mark_inline(codes: CodePoints, start: int, end: int, mask: Mask) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_code(codes: CodePoints, start: int, length: int, end: int) -> int:
     """`code`, ``co`de``: to the next run of as many back-ticks in the line."""
     place, end = start + length, min(end, start + MAX_SPAN)
@@ -147,7 +147,7 @@ def _after_code(codes: CodePoints, start: int, length: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_formula(codes: CodePoints, start: int, end: int) -> int:
     """$x$ in a line, not before a digit ($5 and $10 are prices); $$x$$ also over lines."""
     display = start + 1 < codes.size and codes[start + 1] == DOLLAR
@@ -163,7 +163,7 @@ def _after_formula(codes: CodePoints, start: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_latex(codes: CodePoints, start: int) -> int:
     r"""\( x \) and \[ x \]."""
     opening = codes[start + 1]
@@ -176,7 +176,7 @@ def _after_latex(codes: CodePoints, start: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_tag(codes: CodePoints, start: int, end: int) -> int:
     """<tag attribute="">, </tag>, <!-- -->, <https://address>."""
     if start + 1 >= end or not (is_letter(codes[start + 1]) or codes[start + 1] == SLASH or codes[start + 1] == 0x21):
@@ -189,7 +189,7 @@ def _after_tag(codes: CodePoints, start: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_target(codes: CodePoints, start: int, end: int) -> int:
     """](target) of a Markdown link."""
     if start + 1 >= end or codes[start + 1] != OPENING:
@@ -202,7 +202,7 @@ def _after_target(codes: CodePoints, start: int, end: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _after_url(codes: CodePoints, start: int, end: int) -> int:
     """://host/path, with other letters than ASCII only where they begin after a mark such as / or = .
 

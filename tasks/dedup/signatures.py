@@ -11,7 +11,8 @@ permutations and seed are datasketch's own.
 import numpy as np
 import numpy.typing as npt
 from datasketch import MinHash
-from numba import njit
+
+from tasks.compiled import compiled
 
 Signature = npt.NDArray[np.uint32]
 Shingles = npt.NDArray[np.uint64]
@@ -28,7 +29,8 @@ def permutations_of(count: int) -> npt.NDArray[np.uint32]:
 def shingle(text: str, units: int) -> Shingles:
     """Return the distinct 64-bit hashes of a text's shingles, sorted; empty when it has fewer than `units` units."""
     points = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32)
-    return np.unique(_shingle_hashes(points, units))
+    hashes: Shingles = np.unique(_shingle_hashes(points, units))
+    return hashes
 
 
 def sign(shingles: Shingles, permutations: npt.NDArray[np.uint32]) -> Signature:
@@ -36,7 +38,7 @@ def sign(shingles: Shingles, permutations: npt.NDArray[np.uint32]) -> Signature:
     return _minima((shingles & np.uint64(0xFFFFFFFF)).astype(np.uint32), permutations[0], permutations[1])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def jaccard(left: Shingles, right: Shingles) -> float:
     """Return the Jaccard similarity of two sorted sets of hashes, 0 for two empty ones."""
     i = j = both = 0
@@ -53,7 +55,7 @@ def jaccard(left: Shingles, right: Shingles) -> float:
     return both / union if union else 0.0
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _mix64(value: np.uint64) -> np.uint64:
     """splitmix64's finalizer."""
     value ^= value >> np.uint64(30)
@@ -63,7 +65,7 @@ def _mix64(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _stands_alone(point: int) -> bool:
     """Tell whether a character is a unit by itself: kana, Han, Hangul, and the rarer Han planes."""
     return (
@@ -76,7 +78,7 @@ def _stands_alone(point: int) -> bool:
     )
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _in_word(point: int) -> bool:
     return (
         0x30 <= point <= 0x39
@@ -86,7 +88,7 @@ def _in_word(point: int) -> bool:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def unit_hashes(points: npt.NDArray[np.uint32]) -> Shingles:
     """Return a 64-bit hash of each unit of a text, in order."""
     hashes = np.empty(points.size, np.uint64)
@@ -111,7 +113,7 @@ def unit_hashes(points: npt.NDArray[np.uint32]) -> Shingles:
     return hashes[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _shingle_hashes(points: npt.NDArray[np.uint32], units: int) -> Shingles:
     of_units = unit_hashes(points)
     if of_units.size < units:
@@ -125,7 +127,7 @@ def _shingle_hashes(points: npt.NDArray[np.uint32], units: int) -> Shingles:
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _minima(
     hashes: npt.NDArray[np.uint32], multipliers: npt.NDArray[np.uint32], offsets: npt.NDArray[np.uint32]
 ) -> Signature:

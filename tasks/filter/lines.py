@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from configs.schema import FilterConfig
 from tasks.blocks import LIST, PARAGRAPH, BlockTable
 from tasks.code_points import CodePoints, after_blanks, line_end
+from tasks.compiled import compiled
 from tasks.filter.measures import HAN, LOST, Classes, classes
 
 LineRule = Literal["navigation_line", "furniture_line", "advertisement_line", "repeated_line", "garbled_line"]
@@ -161,12 +161,12 @@ def _pairs() -> npt.NDArray[np.uint8]:
     return table
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _pair(first: int, second: int) -> int:
     return int((np.uint32(first) * np.uint32(40503) ^ np.uint32(second) * np.uint32(9973)) & np.uint32(PAIRS - 1))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _candidates(codes: CodePoints, blocks: BlockTable, pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """Return beginnings and ends, newline included, of prose lines that may be noise, shape (lines, 2)."""
     spans = np.empty((codes.size // 2 + 1, 2), np.int64)
@@ -182,7 +182,7 @@ def _candidates(codes: CodePoints, blocks: BlockTable, pairs: npt.NDArray[np.uin
     return spans[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _may_be_noise(codes: CodePoints, start: int, end: int, pairs: npt.NDArray[np.uint8]) -> bool:
     """Tell whether a line is short enough for the pairs in it; targets of links do not count."""
     length = phrases = furniture = 0
@@ -201,7 +201,7 @@ def _may_be_noise(codes: CodePoints, start: int, end: int, pairs: npt.NDArray[np
     return 0 < length <= phrases * CHARACTERS_PER_ADVERTISING_PHRASE or (furniture > 0 and length <= LONGEST_LINE)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _counted_lines(codes: CodePoints, blocks: BlockTable, table: Classes) -> npt.NDArray[np.int64]:
     """Return beginning, end and rule (0 repeated, 1 garbled) of prose lines, shape (lines, 3)."""
     spans = np.empty((codes.size // 2 + 1, 3), np.int64)

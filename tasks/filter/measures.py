@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from tasks.blocks import HEADING, LIST, PARAGRAPH, BlockTable
 from tasks.code_points import NEWLINES, CodePoints, after_blanks, begins_with, is_letter, line_end
+from tasks.compiled import compiled
 from tasks.dedup.signatures import unit_hashes
 from tasks.normalize.characters import HAN_RANGES, KANA_RANGES, UNICODE, gbk_characters
 from tasks.verbatim import Mask, scan
@@ -115,7 +115,7 @@ def classes() -> Classes:
     return table
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(codes: CodePoints, verbatim: Mask, blocks: BlockTable, table: Classes) -> npt.NDArray[np.float64]:
     """Return: characters; those of prose; Han; words of other scripts; kana; garbled; longest stretch without
     punctuation; symbols and digits of prose; characters of URLs; of links in prose; list entries; and Han, words of
@@ -157,7 +157,7 @@ def _count(codes: CodePoints, verbatim: Mask, blocks: BlockTable, table: Classes
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _longest_stretch(codes: CodePoints, verbatim: Mask, start: int, end: int, table: Classes) -> int:
     """Return the most characters between two marks of punctuation, a Latin word or number counted as one."""
     longest = stretch = 0
@@ -176,7 +176,7 @@ def _longest_stretch(codes: CodePoints, verbatim: Mask, start: int, end: int, ta
     return max(longest, stretch)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _garbled(codes: CodePoints, table: Classes, han: float) -> float:
     """Count what failed decoding left: U+FFFD and its like, 锟斤拷, and characters that only misreading makes so many."""
     lost = misread = accented = run = 0
@@ -194,7 +194,7 @@ def _garbled(codes: CodePoints, table: Classes, han: float) -> float:
     return lost + accented + (misread if misread > 0.1 * han else 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _url_characters(codes: CodePoints) -> float:
     total, place = 0, 1
     while place + 2 < codes.size:
@@ -215,7 +215,7 @@ def _url_characters(codes: CodePoints) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _link_characters(codes: CodePoints, start: int, end: int) -> float:
     """Count the characters of [words](target)."""
     total, opened = 0, -1
@@ -232,7 +232,7 @@ def _link_characters(codes: CodePoints, start: int, end: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _toctree_characters(codes: CodePoints) -> float:
     """Count the characters of the entries below `.. toctree::` of reStructuredText."""
     total, line, indent = 0, 0, -1
@@ -249,7 +249,7 @@ def _toctree_characters(codes: CodePoints) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _prose(codes: CodePoints, blocks: BlockTable) -> CodePoints:
     """Return the code points of headings, paragraphs and list entries."""
     prose, size = np.empty_like(codes), 0
@@ -261,7 +261,7 @@ def _prose(codes: CodePoints, blocks: BlockTable) -> CodePoints:
     return prose[:size]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _line_counts(codes: CodePoints) -> npt.NDArray[np.float64]:
     """Return: lines that are not blank; characters of lines that stood before; characters of all lines; lines that end
     in an ellipsis; lines that end in a mark of punctuation.
@@ -285,7 +285,7 @@ def _line_counts(codes: CodePoints) -> npt.NDArray[np.float64]:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _ngrams(units: npt.NDArray[np.uint64], size: int) -> tuple[float, float]:
     """Return which shares of the units lie in n-grams that stood before, and in the most frequent n-gram."""
     count = units.size - size + 1

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import opencc
-from numba import njit
 
 from configs.errors import PipelineError
 from tasks.code_points import CodePoints
+from tasks.compiled import compiled
 from tasks.normalize.characters import HAN, KANA, NEWLINE, SIMPLIFIED, TRADITIONAL, Classes
 from tasks.verbatim import Mask, Scanned
 
@@ -88,7 +88,7 @@ def _read_words(file: Path) -> dict[str, str]:
 STAYS, CONVERTED, BLOCKED = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _traditional_lines(codes: CodePoints, blocked: Mask, table: Classes) -> npt.NDArray[np.uint8]:
     """Return for each character STAYS, CONVERTED or BLOCKED."""
     kinds = np.zeros(codes.size, np.uint8)
@@ -113,7 +113,7 @@ def _traditional_lines(codes: CodePoints, blocked: Mask, table: Classes) -> npt.
     return kinds
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _spans(kinds: npt.NDArray[np.uint8], codes: CodePoints, table: Classes) -> Spans:
     """Return the longest spans that hold a traditional character and no Han character that must stay.
 

@@ -10,9 +10,9 @@ import re
 import ftfy
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from tasks.code_points import CodePoints
+from tasks.compiled import compiled
 from tasks.normalize.characters import NEWLINE, RARE, Classes
 
 # The lead byte of a Chinese character or of typographic punctuation, then two continuation bytes as those code pages
@@ -80,7 +80,7 @@ def _from_utf8(line: str) -> str:
     return repaired if repaired.count("\ufffd") <= len(parts) else line
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _suspicious_lines(codes: CodePoints, table: Classes) -> npt.NDArray[np.int64]:
     """Return beginnings and ends of the lines with many rare characters, shape (lines, 2)."""
     spans = np.empty((codes.size // MIN_RARE + 1, 2), np.int64)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 
 from configs.schema import NormalizeConfig
 from tasks.code_points import CR, LF, SPACE, TAB, CodePoints, code_points
+from tasks.compiled import compiled
 from tasks.normalize.characters import (
     ACCENTED,
     COMPOSES,
@@ -103,7 +103,7 @@ def _outside(text: str, verbatim: Mask, change: Callable[[str], str]) -> str:
     return "".join(part if index % 2 != first else change(part) for index, part in enumerate(parts))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _present(codes: CodePoints, table: Classes) -> int:
     """Return the classes that occur."""
     found = 0
@@ -112,7 +112,7 @@ def _present(codes: CodePoints, table: Classes) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _rewrite(
     scanned: Scanned, table: Classes, replacement: CodePoints, newlines: bool, blanks: bool
 ) -> tuple[Scanned, bool]:
@@ -149,7 +149,7 @@ def _rewrite(
     return Scanned(out[:size], mask[:size]), replaced
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _without_blanks(out: CodePoints, mask: Mask, size: int) -> int:
     """Return the size without the spaces and tabs that end the last line."""
     while size > 0 and not mask[size - 1] and (out[size - 1] == SPACE or out[size - 1] == TAB):
@@ -157,7 +157,7 @@ def _without_blanks(out: CodePoints, mask: Mask, size: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _newlines_before(out: CodePoints, mask: Mask, size: int) -> int:
     count = 0
     while count < MAX_NEWLINES and count < size and not mask[size - 1 - count] and out[size - 1 - count] == LF:

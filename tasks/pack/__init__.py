@@ -20,7 +20,15 @@ from configs.schema import PackConfig, RunConfig, TokenizerConfig
 from tasks.artifact import UnitRecord
 from tasks.documents import write_table
 from tasks.files import atomic_path, checksum
-from tasks.pack.sequences import DocumentTokens, Indices, Spans, fill_sequences, place_documents, token_dtype
+from tasks.pack.sequences import (
+    DocumentTokens,
+    Indices,
+    Spans,
+    copies_by_weight,
+    fill_sequences,
+    place_documents,
+    token_dtype,
+)
 from tasks.pack.tokenizer import (
     PAD_TOKEN,
     SETTINGS_FILE,
@@ -69,6 +77,8 @@ class PlaceTokens:
     chunks: tuple[Path, ...]
     config: PackConfig
     ids: TokenIds
+    weights: dict[str, float]
+    """Source to how often its documents are taken."""
     seed: int
 
 
@@ -79,7 +89,7 @@ def build(run: StageRun) -> StageResult:
     made = run.map("tokenizer", make_tokenizer, [MakeTokenizer(chunks, stride, config.tokenizer)])
     ids = TokenIds(**{name: made[0].counts[name] for name in ("vocab_size", "eos", "pad")})
     encoded = run.map("encode", encode_shard, [EncodeShard(index, path, ids) for index, path in enumerate(chunks)])
-    placed = run.map("place", place_tokens, [PlaceTokens(chunks, config, ids, run.config.seed)])
+    placed = run.map("place", place_tokens, [PlaceTokens(chunks, config, ids, _weights(run.config), run.config.seed)])
     written = run.map("mindrecord", write_dataset, [run.draft.folder])
     counts = placed[0].counts
     stats = _stats(counts, encoded, ids, characters)
@@ -107,7 +117,7 @@ def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
     token_file, length_file = _shard_files(folder, task.index)
     dtype = token_dtype(task.ids.vocab_size)
     lengths: list[int] = []
-    open_document = 0
+    open_document = chunks = 0
     with atomic_path(token_file) as temporary, temporary.open("wb") as stream:
         for batch in pq.ParquetFile(task.chunks).iter_batches(ENCODE_BATCH, columns=["text", "last"]):
             encodings = tokenizer.encode_batch_fast(batch["text"].to_pylist(), add_special_tokens=False)
@@ -115,13 +125,14 @@ def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
                 ids = [*encoding.ids, task.ids.eos] if last else encoding.ids
                 stream.write(np.array(ids, dtype).tobytes())
                 open_document += len(ids)
+                chunks += 1
                 if last:
                     lengths.append(open_document)
                     open_document = 0
     with atomic_path(length_file) as temporary, temporary.open("wb") as stream:
         np.save(stream, np.array(lengths, np.int64))
     names = [path.relative_to(folder).as_posix() for path in (token_file, length_file)]
-    return dict.fromkeys(names), Counter(tokens=sum(lengths), documents=len(lengths))
+    return dict.fromkeys(names), Counter(tokens=sum(lengths), documents=len(lengths), chunks=chunks)
 
 
 def place_tokens(task: PlaceTokens, folder: Path) -> UnitResult:
@@ -133,9 +144,12 @@ def place_tokens(task: PlaceTokens, folder: Path) -> UnitResult:
     width = task.config.seq_length + 1
     lengths_by_shard = [np.load(_shard_files(folder, index)[1]) for index in range(len(task.chunks))]
     lengths = np.concatenate([np.empty(0, np.int64), *lengths_by_shard])
-    if lengths.sum() < width:
+    sources = _sources(task.chunks)
+    copies = copies_by_weight(np.array([task.weights[source] for source in sources]), task.seed)
+    taken = int((lengths * copies).sum())
+    if taken < width:
         raise PipelineError(
-            f"pack: the corpus has {lengths.sum()} tokens, less than one sequence of pack.seq_length "
+            f"pack: the corpus has {taken} tokens, less than one sequence of pack.seq_length "
             f"{task.config.seq_length} + 1; add documents or lower seq_length"
         )
     dtype = token_dtype(task.ids.vocab_size)
@@ -144,17 +158,22 @@ def place_tokens(task: PlaceTokens, folder: Path) -> UnitResult:
         shard_of=np.repeat(np.arange(len(lengths_by_shard)), [part.size for part in lengths_by_shard]),
         offset=np.concatenate([np.empty(0, np.int64), *(np.cumsum(part) - part for part in lengths_by_shard)]),
     )
-    spans = place_documents(lengths, width, task.seed)
-    sequences = int(lengths.sum()) // width
+    spans = place_documents(lengths, copies, width, task.seed)
+    sequences = taken // width
     with atomic_path(folder / SEQUENCES) as temporary:
         target: npt.NDArray[Any] = open_memmap(temporary, "w+", dtype, (sequences, width))  # type: ignore[no-untyped-call]
         fill_sequences(spans, tokens, width, target)
         target.flush()  # type: ignore[attr-defined]
         _check(target, spans, lengths, task.ids)
     rows = write_table(folder / SPANS, _spans_table(spans, task.chunks))
-    counts = Counter(sequences=sequences, tokens=sequences * width, documents=lengths.size)
-    counts["tokens_dropped"] = int(lengths.sum()) - sequences * width
-    counts["documents_cut"] = int(np.count_nonzero(np.bincount(spans.document, minlength=lengths.size) > 1))
+    counts = Counter(sequences=sequences, tokens=sequences * width, documents=int(copies.sum()))
+    counts["tokens_dropped"] = taken - sequences * width
+    begun = spans.document_start == 0
+    counts["documents_cut"] = int(np.count_nonzero(spans.tokens[begun] < lengths[spans.document[begun]]))
+    for source in sorted(set(sources)):
+        chosen = np.array(sources) == source
+        counts[f"documents:{source}"] = int(copies[chosen].sum())
+        counts[f"tokens:{source}"] = int((lengths * copies)[chosen].sum())
     return {SEQUENCES: None, SPANS: rows}, counts
 
 
@@ -171,17 +190,18 @@ def settings(config: RunConfig) -> dict[str, Any]:
         file = tokenizer_file(config.pack.tokenizer.path)
         tokenizer = {"file": checksum(file), "pad_token": named_pad_token(file)}
         section["tokenizer"] = tokenizer | {"eos_token": config.pack.tokenizer.eos_token}
-    return section | {"seed": config.seed}
+    return section | {"seed": config.seed, "weights": _weights(config)}
 
 
 def _stats(counts: dict[str, int], encoded: list[UnitRecord], ids: TokenIds, characters: int) -> dict[str, Any]:
-    tokens_in = sum(record.counts["tokens"] for record in encoded)
+    tokens_in, documents = (sum(record.counts[name] for record in encoded) for name in ("tokens", "documents"))
     return counts | {
         "tokens_in": tokens_in,
         "vocab_size": ids.vocab_size,
         "eos_id": ids.eos,
         "pad_id": ids.pad,
-        "characters_per_token": round(characters / max(1, tokens_in - counts["documents"]), 3),
+        "characters_per_token": round(characters / max(1, tokens_in - documents), 3),
+        "tokens_a_chunk": round(tokens_in / max(1, sum(record.counts["chunks"] for record in encoded)), 1),
     }
 
 
@@ -208,6 +228,16 @@ def _check(sequences: npt.NDArray[Any], spans: Spans, lengths: Indices, ids: Tok
     largest = int(sequences.max())
     if largest >= ids.vocab_size:
         raise RuntimeError(f"pack: token id {largest} in a vocabulary of {ids.vocab_size}")
+
+
+def _weights(config: RunConfig) -> dict[str, float]:
+    return {place.source: place.weight for place in config.inputs}
+
+
+def _sources(chunks: tuple[Path, ...]) -> list[str]:
+    """Return the source of each document, in order."""
+    tables = [pq.read_table(path, columns=["source", "last"]) for path in chunks]
+    return [source for table in tables for source in table["source"].filter(table["last"]).to_pylist()]
 
 
 def _spans_table(spans: Spans, chunks: tuple[Path, ...]) -> pa.Table:
@@ -237,7 +267,7 @@ def _shard_files(folder: Path, index: int) -> tuple[Path, Path]:
 
 STAGE = Stage(
     name="pack",
-    version=1,
+    version=2,
     libraries=("tokenizers", "numpy", "pyarrow", "mindspore"),
     settings=settings,
     build=build,

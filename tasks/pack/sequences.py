@@ -31,15 +31,27 @@ def token_dtype(vocab_size: int) -> npt.DTypeLike:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
-def place_documents(lengths: Indices, sequence_tokens: int, seed: int) -> Spans:
+def copies_by_weight(weights: npt.NDArray[np.float64], seed: int) -> Indices:
+    """Return how often each document is taken, given the weight of its source.
+
+    The whole part of a weight is for every document; its fraction is the share of them that come once more.
+    """
+    whole = np.floor(weights)
+    drawn = np.random.default_rng([seed, 1]).random(weights.size)
+    copies: Indices = (whole + (drawn < weights - whole)).astype(np.int64)
+    return copies
+
+
+def place_documents(lengths: Indices, copies: Indices, sequence_tokens: int, seed: int) -> Spans:
     """Return where the tokens of documents go.
 
-    `lengths`: tokens of each document, eos included. `sequence_tokens`: tokens of a sequence, that is seq_length + 1.
+    `lengths`: tokens of each document, eos included. `copies`: how often each is taken. `sequence_tokens`: tokens of a
+    sequence, that is seq_length + 1.
     """
     random = np.random.default_rng(seed)
-    order = random.permutation(lengths.size)
+    order = random.permutation(np.repeat(np.arange(lengths.size), copies))
     ends = np.cumsum(lengths[order])
-    sequences = int(ends[-1]) // sequence_tokens if lengths.size else 0
+    sequences = int(ends[-1]) // sequence_tokens if order.size else 0
     places = random.permutation(sequences)
     total = sequences * sequence_tokens
     document_starts = ends - lengths[order]

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs.schema import TokenizerConfig
 from tasks import chunk, dedup, filter, normalize
 from tasks.blocks import split_blocks
 from tasks.chunk import Chunk, split_chunks
 from tasks.documents import read_table
+from tasks.pack.tokenizer import save_tokenizer, train_tokenizer
 from tests.conftest import SAMPLE, MakeConfig, build_chain
 
 MANUAL = """# 手册
@@ -74,9 +76,50 @@ def test_a_short_text_is_one_chunk() -> None:
     assert split_chunks("一句。", 100) == [Chunk(0, 3, ())]
 
 
-@given(st.text("一二。\n #`|-a第章1", max_size=300), st.integers(1, 50))
-def test_chunks_join_to_the_text_again(text: str, target: int) -> None:
-    assert "".join(texts(text, target)) == text
+def test_no_cut_lies_inside_a_formula_or_code() -> None:
+    text = "公式 $a。b。c。d。e$ 与 `f。g。h` 之后。" * 5
+    for part in texts(text, 40):
+        assert part.count("$") % 2 == 0
+        assert part.count("`") % 2 == 0
+
+
+def test_code_that_is_too_long_alone_is_cut_between_lines() -> None:
+    parts = texts("```\n" + "x = 1。y\n" * 50 + "```\n", 60)
+    assert all(part.endswith("\n") and len(part) <= 60 for part in parts)
+
+
+def test_quotes_that_close_a_sentence_stay_with_it() -> None:
+    assert texts("他说：“训练结束了。”然后走了。" * 3, 20)[0] == "他说：“训练结束了。”然后走了。"
+    assert texts("Version 1.5 came out. Then 2.0 came. ", 30) == ["Version 1.5 came out.", " Then 2.0 came. "]
+
+
+def test_a_piece_below_the_floor_joins_the_one_before() -> None:
+    text = "# 一\n\n" + "正文。" * 20 + "\n\n# 二\n\n短。\n"
+    assert len(split_chunks(text, 60)) == 2
+    assert len(split_chunks(text, 60, floor=15)) == 1
+
+
+def test_titles_are_words_without_marks() -> None:
+    text = "标题一\n======\n\n甲。\n\n<h2>标题二</h2>\n\n乙。\n\n\\subsection{标题三}\n\n丙。\n\n#### 标题四 ##\n\n丁。"
+    assert split_chunks(text, 12)[-1].headings == ("标题一", "标题二", "标题三", "标题四")
+
+
+def test_the_configured_tokenizer_says_how_long_a_token_is(make_config: MakeConfig, tmp_path: Path) -> None:
+    save_tokenizer(
+        train_tokenizer(["训练"], TokenizerConfig(vocab_size=512)), tmp_path / "bytes", "<|endoftext|>", None
+    )
+    config = make_config(
+        inputs=[{"path": str(SAMPLE / "articles"), "source": "articles"}],
+        pack={"seq_length": 256, "tokenizer": {"path": str(tmp_path / "bytes")}},
+    )
+    *_, chunked = build_chain(config, normalize.STAGE, dedup.STAGE, filter.STAGE, chunk.STAGE)
+    assert 0.3 < chunked.manifest.stats["characters_per_token_estimated"] < 0.6  # nearly a token a byte
+
+
+@settings(deadline=None)
+@given(st.text("一二。\n #`|-a第章1", max_size=300), st.integers(1, 50), st.integers(0, 30))
+def test_chunks_join_to_the_text_again(text: str, target: int, floor: int) -> None:
+    assert "".join(text[part.start : part.end] for part in split_chunks(text, target, floor)) == text
 
 
 def test_real_long_documents_join_again(corpus: Path) -> None:

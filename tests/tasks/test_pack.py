@@ -16,7 +16,7 @@ from tasks import chunk, dedup, filter, normalize, pack
 from tasks.artifact import Artifact
 from tasks.documents import read_table
 from tasks.inspection import decode_sequence
-from tasks.pack.sequences import DocumentTokens, fill_sequences, place_documents, token_dtype
+from tasks.pack.sequences import DocumentTokens, copies_by_weight, fill_sequences, place_documents, token_dtype
 from tasks.pack.tokenizer import load_tokenizer, save_tokenizer, token_ids, train_tokenizer
 from tests.conftest import SAMPLE, MakeConfig, build_chain
 
@@ -32,7 +32,7 @@ def test_placing_loses_no_token_but_the_tail(lengths: list[int], width: int, see
     """Documents are numbered streams here, so that the content of every place is known."""
     starts = np.cumsum([0, *lengths])
     stream = np.arange(starts[-1], dtype=np.uint32)
-    spans = place_documents(np.array(lengths), width, seed)
+    spans = place_documents(np.array(lengths), np.ones(len(lengths), np.int64), width, seed)
     sequences = starts[-1] // width
     target = np.zeros((sequences, width), np.uint32)
     tokens = DocumentTokens((stream,), np.zeros(len(lengths), np.int64), starts[:-1])
@@ -48,14 +48,14 @@ def test_placing_loses_no_token_but_the_tail(lengths: list[int], width: int, see
 
 def test_placing_is_the_same_for_a_seed_and_another_for_another() -> None:
     lengths = np.arange(1, 60)
-    first, again, other = (place_documents(lengths, 8, seed) for seed in (1, 1, 2))
+    first, again, other = (place_documents(lengths, np.ones_like(lengths), 8, seed) for seed in (1, 1, 2))
     assert first.document.tolist() == again.document.tolist()
     assert first.document.tolist() != other.document.tolist()
 
 
 def test_a_document_s_runs_follow_one_another_in_the_stream() -> None:
     """No text of another document comes between the parts of one."""
-    spans = place_documents(np.array([30, 3, 17]), 8, 0)
+    spans = place_documents(np.array([30, 3, 17]), np.ones(3, np.int64), 8, 0)
     parts = [
         (int(s), int(n)) for d, s, n in zip(spans.document, spans.document_start, spans.tokens, strict=True) if d == 0
     ]
@@ -176,3 +176,22 @@ def test_a_configured_tokenizer_is_used_and_enters_the_key_by_content(
     artifact = build_chain(config, *STAGES)[-1]
     assert artifact.manifest.stats["pad_id"] == -1
     assert (artifact.folder / "tokenizer" / "tokenizer.json").is_file()
+
+
+def test_weights_take_documents_more_often_or_less(make_config: MakeConfig) -> None:
+    """Twice and a half: every document twice, and every second one once more; half: every second one."""
+    assert copies_by_weight(np.full(1000, 2.5), 3).sum() == pytest.approx(2500, abs=50)
+    assert set(copies_by_weight(np.full(1000, 2.5), 3).tolist()) == {2, 3}
+    assert copies_by_weight(np.ones(10), 3).tolist() == [1] * 10
+    places = ({"articles": 1.0, "records": 1.0}, {"articles": 2.0, "records": 0.5})
+    found = []
+    for weights in places:
+        inputs = [{"path": str(SAMPLE / name), "source": name, "weight": weight} for name, weight in weights.items()]
+        config = make_config(inputs=inputs, pack={"seq_length": 64, "tokenizer": {"vocab_size": 600}})
+        found.append(build_chain(config, *STAGES)[-1].manifest.stats)
+    plain, weighted = found
+    assert weighted["documents:articles"] == 2 * plain["documents:articles"]
+    assert weighted["tokens:articles"] == 2 * plain["tokens:articles"]
+    assert 0 < weighted["documents:records"] < plain["documents:records"]
+    taken = weighted["tokens:articles"] + weighted["tokens:records"]
+    assert weighted["tokens"] + weighted["tokens_dropped"] == taken
