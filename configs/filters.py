@@ -64,7 +64,8 @@ FINEWEB2 = TECHNICAL | {
 PRESETS: dict[PresetName, dict[str, Threshold]] = {"technical": TECHNICAL, "web": WEB, "fineweb2-zh": FINEWEB2}
 
 LINE_RULES = {
-    "navigation_line": "entries of menus, paths, pagers and links to neighbouring pages",
+    "navigation_line": "entries of menus, paths, pagers, links to neighbouring pages",
+    "contents_line": "entries of a table of contents (`toctree`); they do not count as noise of a page",
     "furniture_line": "footers, copyright and registration numbers, cookie and login notices, counters of readers",
     "advertisement_line": "promotion: two-dimensional codes to scan, courses, discounts, calls to follow",
     "repeated_line": "a line of 20 characters, half of them Han, that stands in the document for the fourth time or later",

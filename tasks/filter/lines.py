@@ -15,11 +15,13 @@ import numpy.typing as npt
 
 from configs.schema import FilterConfig
 from tasks.blocks import LIST, PARAGRAPH, BlockTable
-from tasks.code_points import CodePoints, after_blanks, line_end
+from tasks.code_points import CodePoints, after_blanks, begins_with, line_end
 from tasks.compiled import compiled
 from tasks.filter.measures import HAN, LOST, Classes, classes
 
-LineRule = Literal["navigation_line", "furniture_line", "advertisement_line", "repeated_line", "garbled_line"]
+LineRule = Literal[
+    "navigation_line", "contents_line", "furniture_line", "advertisement_line", "repeated_line", "garbled_line"
+]
 
 
 class NoiseLine(NamedTuple):
@@ -111,8 +113,10 @@ def noise_lines(text: str, codes: CodePoints, blocks: BlockTable, config: Filter
 
     `codes` and `blocks` are the text's.
     """
-    found = [*_judged_lines(text, codes, blocks), *_repeated_and_garbled(codes, blocks)]
-    return sorted(line for line in found if config.mode(line.rule) != "off")
+    contents = [NoiseLine(start, end, "contents_line") for start, end in _contents(codes).tolist()]
+    others = (*_judged_lines(text, codes, blocks), *_repeated_and_garbled(codes, blocks))
+    found = {line.start: line for line in (*others, *contents)}
+    return sorted(line for line in found.values() if config.mode(line.rule) != "off")
 
 
 def judge_line(line: str) -> LineRule | None:
@@ -179,6 +183,25 @@ def _candidates(codes: CodePoints, blocks: BlockTable, pairs: npt.NDArray[np.uin
                 spans[count, 0], spans[count, 1] = line, min(end + 1, codes.size)
                 count += 1
             line = end + 1
+    return spans[:count]
+
+
+@compiled
+def _contents(codes: CodePoints) -> npt.NDArray[np.int64]:
+    """Return beginnings and ends of the lines of `.. toctree::`, reStructuredText's tables of contents."""
+    spans = np.empty((codes.size // 2 + 1, 2), np.int64)
+    count, line, indent = 0, 0, -1
+    while line < codes.size:
+        end = line_end(codes, line)
+        start = after_blanks(codes, line, end)
+        if start < end and start - line <= indent:
+            indent = -1
+        begins = indent < 0 and begins_with(codes, start, end, ".. toctree::")
+        if start < end and (begins or indent >= 0):
+            spans[count, 0], spans[count, 1] = line, min(end + 1, codes.size)
+            count += 1
+        indent = start - line if begins else indent
+        line = end + 1
     return spans[:count]
 
 

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.blocks import HEADING, LIST, PARAGRAPH, BlockTable
-from tasks.code_points import NEWLINES, CodePoints, after_blanks, begins_with, is_letter, line_end
+from tasks.code_points import NEWLINES, CodePoints, after_blanks, is_letter, line_end
 from tasks.compiled import compiled
 from tasks.dedup.signatures import unit_hashes
 from tasks.normalize.characters import HAN_RANGES, KANA_RANGES, UNICODE, gbk_characters
 from tasks.verbatim import Mask, scan
 
 TOP_NGRAM, REPEATED_NGRAM = 4, 10
-# With fewer Han characters and words in prose, tables decide about the script too.
-ENOUGH_LETTERS = 50
+# With fewer Han characters and words in prose, or a smaller share of all, tables decide about the script too.
+ENOUGH_LETTERS, ENOUGH_SHARE = 50, 0.1
 
 STOP_WORDS = "的 年 在 月 是 和 日 了 於 · 為 有 被 人 中 为 他 與 後 也 而 由".split()
 """FineWeb-2's for Chinese."""
@@ -65,18 +65,19 @@ def measure(text: str, codes: CodePoints, blocks: BlockTable) -> Measures:
     units = unit_hashes(prose)
     repeated, _ = _ngrams(units, REPEATED_NGRAM)
     _, top = _ngrams(units, TOP_NGRAM)
-    characters, prose_characters, all_lines = counts[0], max(1.0, counts[1]), max(1.0, lines[0])
-    letters = counts[2:5] if counts[2:5].sum() >= ENOUGH_LETTERS else counts[12:15]
+    characters, prose_characters, all_lines = max(1.0, counts[15]), max(1.0, counts[1]), max(1.0, lines[0])
+    enough = counts[2:5].sum() >= max(ENOUGH_LETTERS, ENOUGH_SHARE * counts[12:15].sum())
+    letters = counts[2:5] if enough else counts[12:15]
     all_letters = max(1.0, letters.sum())
     return Measures(
-        characters=characters,
+        characters=counts[0],
         han_share=letters[0] / all_letters,
         kana_share=letters[2] / all_letters,
-        garbled_share=counts[5] / max(1.0, characters),
+        garbled_share=counts[5] / characters,
         characters_without_punctuation=counts[6],
         symbol_share=counts[7] / prose_characters,
         digit_share=counts[8] / prose_characters,
-        url_share=counts[9] / max(1.0, characters),
+        url_share=counts[9] / characters,
         link_share=counts[10] / prose_characters,
         list_share=counts[11] / all_lines,
         repeated_line_share=lines[1] / max(1.0, lines[2]),
@@ -117,19 +118,20 @@ def classes() -> Classes:
 
 @compiled
 def _count(codes: CodePoints, verbatim: Mask, blocks: BlockTable, table: Classes) -> npt.NDArray[np.float64]:
-    """Return: characters; those of prose; Han; words of other scripts; kana; garbled; longest stretch without
-    punctuation; symbols and digits of prose; characters of URLs; of links in prose; list entries; and Han, words of
-    other scripts and kana again, tables included. The first three are of prose alone.
+    """Return: characters but symbols; those of prose, symbols too; Han, words of other scripts and kana of prose;
+    garbled; longest stretch without punctuation; symbols and digits of prose; characters of URLs; of links in prose;
+    list entries; Han, words of other scripts and kana again, tables included; all characters.
     """
-    counts = np.zeros(15)
+    counts = np.zeros(16)
     for index in range(blocks.shape[0]):
         start, end, kind = blocks[index, 0], blocks[index, 1], blocks[index, 2]
         prose = kind in (HEADING, PARAGRAPH, LIST)
-        characters = han = words = kana = symbols = digits = 0
+        characters = visible = han = words = kana = symbols = digits = 0
         before = np.uint16(0)
         for place in range(start, end):
             found = table[codes[place]]
-            characters += not found & BLANK
+            characters += not found & (BLANK | SYMBOL)
+            visible += not found & BLANK
             if not verbatim[place]:
                 han += found & HAN != 0
                 kana += found & KANA != 0
@@ -138,12 +140,13 @@ def _count(codes: CodePoints, verbatim: Mask, blocks: BlockTable, table: Classes
                 digits += found & DIGIT != 0
             before = np.uint16(0) if verbatim[place] else found
         counts[0] += characters
+        counts[15] += visible
         counts[12] += han
         counts[13] += words
         counts[14] += kana
         counts[11] += kind == LIST
         if prose:
-            counts[1] += characters
+            counts[1] += visible
             counts[2] += han
             counts[3] += words
             counts[4] += kana
@@ -153,7 +156,6 @@ def _count(codes: CodePoints, verbatim: Mask, blocks: BlockTable, table: Classes
             counts[6] = max(counts[6], _longest_stretch(codes, verbatim, start, end, table) if kind != HEADING else 0)
     counts[5] = _garbled(codes, table, counts[12])
     counts[9] = _url_characters(codes)
-    counts[10] += _toctree_characters(codes)
     return counts
 
 
@@ -229,23 +231,6 @@ def _link_characters(codes: CodePoints, start: int, end: int) -> float:
                 close += 1
             total += close - opened
             opened = -1
-    return total
-
-
-@compiled
-def _toctree_characters(codes: CodePoints) -> float:
-    """Count the characters of the entries below `.. toctree::` of reStructuredText."""
-    total, line, indent = 0, 0, -1
-    while line < codes.size:
-        end = line_end(codes, line)
-        start = after_blanks(codes, line, end)
-        if start < end and start - line <= indent:
-            indent = -1
-        if indent >= 0:
-            total += end - start
-        elif begins_with(codes, start, end, ".. toctree::"):
-            indent = start - line
-        line = end + 1
     return total
 
 

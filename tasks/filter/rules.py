@@ -29,7 +29,7 @@ class Rule:
 
 RULES = (
     Rule("max_noise_line_share", "share of the lines that the line rules take out"),
-    Rule("min_characters", "characters, white space left aside"),
+    Rule("min_characters", "characters, white space and symbols left aside"),
     Rule("max_garbled_share", "share of replacement, control and private-use characters, 锟斤拷, and misread text"),
     Rule("min_han_share", "share of Han characters among Han characters and words of other scripts, outside code"),
     Rule("max_kana_share", "share of kana among the same: Japanese"),
@@ -37,7 +37,7 @@ RULES = (
     Rule("max_symbol_share", "share of symbols among the characters of prose"),
     Rule("max_digit_share", "share of digits among the characters of prose"),
     Rule("max_url_share", "share of characters in URLs"),
-    Rule("max_link_share", "share of the characters of prose in links and tables of contents"),
+    Rule("max_link_share", "share of the characters of prose in links"),
     Rule("max_list_share", "share of prose lines that begin a list entry"),
     Rule("max_repeated_line_share", "share of the characters of prose in lines that stood before in the document"),
     Rule("max_repeated_ngram_share", "share of units (Han characters, words) in runs of 10 that stood before"),

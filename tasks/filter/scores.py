@@ -67,7 +67,8 @@ def score(text: str, config: FilterConfig) -> Scores:
         blocks = scan_blocks(codes)
     measured = measure(rest, codes, blocks)
     measures = dict(zip(Measures._fields, measured, strict=True))
-    measures[NOISE_LINE_SHARE] = len(gone) / max(1.0, len(gone) + measured.prose_lines)
+    noise = sum(line.rule != "contents_line" for line in gone)
+    measures[NOISE_LINE_SHARE] = noise / max(1.0, noise + measured.prose_lines)
     if config.evaluation_files:
         known = evaluation_shingles(tuple(config.evaluation_files))
         measures[CONTAMINATION.measure] = float(np.isin(shingle(rest, CONTAMINATION_UNITS), known).sum())

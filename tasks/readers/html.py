@@ -16,6 +16,9 @@ DECLARED = re.compile(rb"<meta[^>]+charset=[\"']?([A-Za-z0-9_-]+)", re.IGNORECAS
 # Marks that trafilatura escapes and that are text in Chinese technical prose.
 ESCAPED = re.compile(r"\\([_~*#\[\]])")
 
+# Elements that say what they are; without this, pages with little text come with their menus.
+NAVIGATION = ["//nav", "//footer", "//*[@role='navigation']", "//*[@role='contentinfo']", "//form"]
+
 SETTINGS = use_config()
 SETTINGS.set("DEFAULT", "EXTRACTION_TIMEOUT", "0")  # its alarm signal works in the main thread alone
 SETTINGS.set("DEFAULT", "MAX_TREE_SIZE", "100000")
@@ -50,6 +53,7 @@ def main_text(page: str) -> str | None:
         include_links=False,
         include_formatting=True,
         favor_recall=True,
+        prune_xpath=NAVIGATION,
         config=SETTINGS,
     )
     return ESCAPED.sub(r"\1", found) if found else None

@@ -1,5 +1,6 @@
 """The filter keeps good technical prose and names the rule by which noise goes."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,13 @@ from tasks import dedup, filter, normalize
 from tasks.blocks import scan_blocks, split_blocks
 from tasks.code_points import code_points
 from tasks.documents import read_table
-from tasks.encoding import decode
 from tasks.filter import judge, lines, measures, page, scores
 from tasks.filter.lines import ALONE, IN_A_MENU, judge_line
 from tasks.filter.personal import mask_personal_data
 from tasks.normalize.text import normalize_text
+from tasks.readers import read_records
+from tasks.readers.html import main_text
+from tasks.readers.records import Content, Limits, Record
 from tests.conftest import SAMPLE, BenchRecords, MakeConfig, build_chain, removed_by
 
 DEFAULT = FilterConfig.model_validate({})
@@ -283,16 +286,86 @@ def test_ascii_punctuation_divides_too() -> None:
     )
 
 
-def test_real_documents_stay_and_real_noise_goes(corpus: Path) -> None:
-    def rule_of(file: Path) -> str | None:
-        verdict = judge(normalize_text(decode(file.read_bytes()).text, NormalizeConfig()), DEFAULT).verdict
-        return verdict.rule if verdict else None
+def test_tables_of_contents_go_and_the_words_around_them_stay() -> None:
+    text = f"{PROSE}\n\n.. toctree::\n   :maxdepth: 1\n\n   install\n   usage\n\n{PROSE}\n"
+    judgement = judge(text, DEFAULT)
+    assert [line for line, _ in judgement.removed_lines] == [".. toctree::", ":maxdepth: 1", "install", "usage"]
+    assert judgement.text.split() == [PROSE, PROSE]
+    assert {rule for _, rule in judgement.removed_lines} == {"contents_line"}
 
+
+def read_texts(file: Path) -> list[str]:
+    content = Content(str(file), lambda: file.open("rb"), "text", "id", Limits(2**26, 2**30))
+    return [
+        normalize_text(record.text, NormalizeConfig()) for record in read_records(content) if isinstance(record, Record)
+    ]
+
+
+def test_real_documents_stay_and_real_noise_goes_or_is_stripped(corpus: Path) -> None:
     good = [file for file in sorted((corpus / "simplified").iterdir()) if file.suffix in (".md", ".rst")]
-    assert {file.name: rule_of(file) for file in good if rule_of(file)} == {}
+    assert {
+        file.name: verdict for file in good for text in read_texts(file) if (verdict := judge(text, DEFAULT).verdict)
+    } == {}
     noise = corpus / "noise"
-    assert rule_of(noise / "wordlist_no_punctuation.txt") == "max_characters_without_punctuation"
-    assert {rule_of(file) for file in noise.glob("english_*.md")} == {"min_han_share"}
+    found = {file.name: judge(text, DEFAULT) for file in sorted(noise.iterdir()) for text in read_texts(file)}
+    rules = {name: judgement.verdict.rule for name, judgement in found.items() if judgement.verdict}
+    assert rules == {
+        "english_SequentialSampler.md": "min_han_share",
+        "english_distributed_parallel.md": "min_han_share",
+        "english_mindformers_contribution.md": "min_han_share",
+        "menu_api_index.rst": "min_han_share",
+        "menu_golden_stick_index.rst": "min_characters",
+        "wordlist_no_punctuation.txt": "max_characters_without_punctuation",
+    }
+    for name in (
+        "menu_devtoolkit_index.rst",
+        "menu_federated_index.rst",
+        "menu_graphlearning_index.rst",
+        "menu_hub_index.rst",
+    ):
+        assert len(found[name].removed_lines) >= 8
+        assert "toctree::" not in found[name].text
+        assert "代码仓地址" in found[name].text
+    promotion = found["mall_README_promo.md"]
+    assert [rule for _, rule in promotion.removed_lines] == ["advertisement_line", "furniture_line"]
+
+
+def test_pages_lose_their_menus_and_keep_their_body(bench_records: BenchRecords) -> None:
+    """Menus are the links of classes that say so; the body is every paragraph of 20 characters inside <article>."""
+    pages = with_menu = paragraphs = kept = 0
+    for record in bench_records("rocketmq_html", 150):
+        main = main_text(record["text"])
+        if main is None:
+            continue
+        text = judge(normalize_text(main, NormalizeConfig()), DEFAULT).text
+        lines = {" ".join(line.strip("-*# ").split()) for line in text.split("\n")}
+        headings = set(plain(HEADING.findall(record["text"])))
+        menu = set(plain(MENU_LINK.findall(record["text"]))) - headings - {""}
+        pages += 1
+        with_menu += bool(menu & lines) or "Apache Software Foundation. Licensed" in text
+        body = ARTICLE.search(record["text"])
+        wanted = [part for part in plain(PARAGRAPH.findall(body.group())) if len(part) > 20] if body else []
+        paragraphs += len(wanted)
+        kept += sum(bare(normalize_text(part, NormalizeConfig())) in bare(text) for part in wanted)
+    assert (pages > 100, paragraphs > 1000) == (True, True)
+    assert with_menu <= 0.02 * pages
+    assert kept >= 0.98 * paragraphs
+
+
+MENU_LINK = re.compile(r'<a[^>]*class="[^"]*(?:navbar__|menu__link|footer__link)[^"]*"[^>]*>(.*?)</a>')
+HEADING = re.compile(r"<h[1-6][^>]*>(.*?)</h[1-6]>", re.DOTALL)
+ARTICLE = re.compile(r"<article.*?</article>", re.DOTALL)
+PARAGRAPH = re.compile(r"<p>(.*?)</p>", re.DOTALL)
+
+
+def plain(fragments: list[str]) -> list[str]:
+    texts = (html.unescape(re.sub(r"<[^>]+>", "", fragment)).replace("\u200b", "") for fragment in fragments)
+    return [" ".join(text.split()) for text in texts]
+
+
+def bare(text: str) -> str:
+    """Return a text without blanks and the marks of Markdown."""
+    return re.sub(r"[\s*`_#\\|-]", "", text)
 
 
 def test_the_sample_s_noise_goes_by_its_rule(make_config: MakeConfig) -> None:
