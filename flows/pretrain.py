@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
+from prefect.artifacts import create_table_artifact
 from pydantic import Field
 
 from configs.errors import PipelineError
@@ -18,7 +19,7 @@ from tasks.artifact import Manifest, Workspace
 from tasks.cached_task import StageTask, cached_task, run_cached
 from tasks.raw import RawCorpus, list_raw_files
 from tasks.stage import Stage, StageInput
-from tasks.summary import headline
+from tasks.summary import headline, removal_table
 
 logger = logging.getLogger("mindpretrain")
 
@@ -85,6 +86,10 @@ def _make(link: Link, config: RunConfig, inputs: tuple[StageInput, ...]) -> Mani
     state = run_cached(link.stage, link.task, config, inputs)
     manifest = state.result()
     logger.info("%s: %s: %s", link.stage.name, state.name, headline(manifest))
+    if rows := removal_table(manifest.stats):
+        create_table_artifact(
+            rows, key=f"{manifest.stage}-removed", description=f"What {manifest.stage} took out, by rule"
+        )
     return manifest
 
 

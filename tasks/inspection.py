@@ -62,7 +62,7 @@ def _describe(artifact: Artifact) -> Iterator[str]:
     yield f"  files      {len(manifest.files)}, {sum(file.bytes for file in manifest.files) / 1e6:.2f} MB"
     yield f"  made from  {', '.join(manifest.inputs)}"
     yield f"  with       {', '.join(f'{name} {version}' for name, version in manifest.libraries.items())}"
-    yield from (f"  {name:<40} {value}" for name, value in manifest.stats.items())
+    yield from (f"  {name:<44} {value}" for name, value in manifest.stats.items() if name != "samples")
 
 
 def _show_documents(artifact: Artifact, samples: int) -> Iterator[str]:

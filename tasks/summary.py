@@ -30,12 +30,27 @@ def headline(manifest: Manifest) -> str:
 def removals(stats: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return what a stage took out and how often, such as ("documents exact_duplicate", 3), the most frequent first."""
     found = [
-        (f"{scope.removesuffix('_removed')} {rule}", count)
+        (f"{scope.removesuffix('_removed')} {rule}", int(count))
         for name, count in stats.items()
-        for scope, colon, rule in [name.partition(":")]
-        if colon
+        for scope, _, rule in [name.partition(":")]
+        if scope.endswith("_removed")
     ]
     return sorted(found, key=lambda entry: -entry[1])
+
+
+def removal_table(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each rule that took something out: what, how often, how often alone, and the first of it."""
+    samples = stats.get("samples", {})
+    return [
+        {
+            "removed": what.partition(" ")[0],
+            "rule": (rule := what.partition(" ")[2]),
+            "count": count,
+            "alone": stats.get(f"hits_alone:{rule}"),
+            "first": next(iter(samples.get(rule, ())), None),
+        }
+        for what, count in removals(stats)
+    ]
 
 
 def summarize(manifests: Mapping[ArtifactName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:

@@ -71,6 +71,14 @@ def test_the_chain_makes_every_artifact_and_ends_with_a_summary(finished: tuple[
         assert (artifact_of(config, "pretrain") / name / "model.safetensors").stat().st_size > 0
 
 
+def test_the_run_s_page_has_a_table_of_what_each_rule_took_out(finished: tuple[Path, str], server: LocalServer) -> None:
+    listed = json.loads(prefect(server, "artifact", "inspect", "filter-removed", "--output", "json").stdout)
+    rows = {row["rule"]: row for row in json.loads(listed[0]["data"])}
+    assert rows["min_characters"]["removed"] == "documents"
+    assert rows["min_characters"]["count"] == 1
+    assert rows["min_characters"]["first"].startswith("troubles/short.txt: ")
+
+
 def test_a_second_run_takes_every_stage_from_the_cache(finished: tuple[Path, str], mindpretrain: RunCommand) -> None:
     assert states(mindpretrain("run", finished[0]).stdout) == dict.fromkeys(STAGES, "Cached")
 

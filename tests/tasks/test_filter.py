@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from configs.filters import TECHNICAL
 from configs.schema import FilterConfig, NormalizeConfig
 from tasks import dedup, filter, normalize
 from tasks.blocks import scan_blocks, split_blocks
@@ -22,6 +25,7 @@ from tasks.readers.records import Content, Limits, Record
 from tests.conftest import SAMPLE, BenchRecords, MakeConfig, build_chain, removed_by
 
 DEFAULT = FilterConfig.model_validate({})
+KEEP_ALL_DOCUMENTS = FilterConfig.model_validate({"modes": dict.fromkeys(TECHNICAL, "off")})
 PROSE = "梯度裁剪把过大的梯度按范数缩小，使训练不致发散。裁剪的阈值常取一，太小会拖慢收敛，太大则失去作用。"
 
 
@@ -384,6 +388,30 @@ def test_the_sample_s_noise_goes_by_its_rule(make_config: MakeConfig) -> None:
     }
     assert 3 <= sum(row["id"] == "troubles/article_with_ads.md" for row in removed if row["scope"] == "line") <= 5
     assert sum(removed_by(artifact.manifest).values()) == 6
+
+
+LONG_LINE = "重复的一行，有二十个字以上，所以会被数到第四次。"
+LINES = st.sampled_from(
+    [
+        "首页 | 登录 | 注册",
+        "扫码关注公众号",
+        "版权所有",
+        PROSE,
+        "```",
+        "| 表 | 格 |",
+        "",
+        "\ufffd\ufffd\ufffd",
+        LONG_LINE,
+    ]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(LINES, max_size=20))
+def test_every_line_stays_or_is_listed(lines: list[str]) -> None:
+    judgement = judge("\n".join(lines), KEEP_ALL_DOCUMENTS)
+    found = [line for line in judgement.text.split("\n") if line] + [line for line, _ in judgement.removed_lines]
+    assert sorted(found) == sorted(line for line in lines if line)
 
 
 def test_the_page_of_rules_is_the_code_s() -> None:
