@@ -34,7 +34,7 @@ BlockTable = npt.NDArray[np.int64]
 """Start, end, kind (index into KINDS) and level of each block, shape (blocks, 4)."""
 
 # A table or formula whose end is not found within so many lines is taken for text.
-LONGEST_SEARCH = 5000
+LONGEST_SEARCH = 2000
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def measure(text: str, codes: CodePoints, blocks: BlockTable) -> Measures:
     """Return the measures of a text; `codes` and `blocks` are its own."""
     counts = _count(codes, scan(codes).verbatim, blocks, classes())
     prose = _prose(codes, blocks)
+    prose.setflags(write=False)  # as `code_points` gives them: another type would be compiled anew
     lines = _line_counts(prose)
     units = unit_hashes(prose)
     repeated, _ = _ngrams(units, REPEATED_NGRAM)

@@ -29,8 +29,8 @@ from tasks.stage import Stage, StageResult, StageRun, UnitResult
 LISTED_BAD_RECORDS = 5
 
 
-# Plain JSON lines alone can be read from the middle.
-CAN_BE_CUT = ".jsonl"
+# Plain JSON lines alone can be read from the middle; smaller pieces would cost more than they spread.
+CAN_BE_CUT, SMALLEST_CUT = ".jsonl", 4096
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def cut_files(files: tuple[RawFile, ...], part_bytes: int) -> list[RawPart]:
     """Return every file, those that can be cut in ranges of `part_bytes`, so that one large file uses all workers."""
     parts = []
     for file in files:
-        step = part_bytes if file.name.lower().endswith(CAN_BE_CUT) else max(1, file.bytes)
+        step = max(part_bytes, SMALLEST_CUT) if file.name.lower().endswith(CAN_BE_CUT) else max(1, file.bytes)
         begins = range(0, max(1, file.bytes), step)
         parts += [RawPart(file, begin, min(begin + step, file.bytes)) for begin in begins]
     return parts

@@ -67,6 +67,7 @@ def _normalize_once(text: str, config: NormalizeConfig) -> tuple[str, bool]:
         scanned = scan(code_points(text))
     settled = text == given
     scanned, replaced = _rewrite(scanned, table, replacements_of(config), config.newlines, config.blanks)
+    scanned.codes.setflags(write=False)  # as `code_points` gives them: another type would be compiled anew
     text = scanned.codes.tobytes().decode("utf-32-le")
     if replaced:
         settled = settled and not _opens_more(text, scanned, present)
