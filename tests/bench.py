@@ -41,7 +41,7 @@ from tests.conftest import BENCH, SAMPLE
 MEGABYTE = 1_000_000
 ROUNDS = 5
 PART_MEGABYTES = 2
-SHARD_BYTES = 2_000_000  # enough shards for two workers to share
+SHARD_BYTES = 8_000_000  # enough shards for two workers, and few enough that waiting for the disk is not what is timed
 STAGES = (normalize.STAGE, dedup.STAGE, filter.STAGE, chunk.STAGE, pack.STAGE)
 
 
@@ -185,4 +185,4 @@ def _write_raw(texts: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 48)
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 64)
