@@ -59,7 +59,8 @@ def decode(data: bytes) -> Decoded:
     except UnicodeDecodeError as error:
         failed_at = error.start
     else:
-        return _escaped(data) or _utf16(data) or Decoded(text, "utf-8")
+        # Valid UTF-8 is something else only if its characters are not those of a text: escapes, or NUL bytes.
+        return _escaped(data) or (_utf16(data) if b"\x00" in data else None) or Decoded(text, "utf-8")
     found = (
         _utf16(data)
         or _spoiled_utf8(data)
@@ -98,7 +99,7 @@ def _escaped(data: bytes) -> Decoded | None:
 
 def _utf16(data: bytes) -> Decoded | None:
     """UTF-16 without its mark shows by the high bytes: 00 of ASCII, 30 and FF of punctuation, 4E to 9F of Han."""
-    if len(data) < MIN_UTF16_BYTES or len(data) % 2 or (b"\x00" not in data[:SAMPLE_BYTES] and data.isascii()):
+    if len(data) < MIN_UTF16_BYTES or len(data) % 2:
         return None
     for encoding, high in (("utf-16-le", data[1:SAMPLE_BYTES:2]), ("utf-16-be", data[:SAMPLE_BYTES:2])):
         plausible = sum(byte in (0x00, 0x30, 0xFF) or 0x4E <= byte <= 0x9F for byte in high)

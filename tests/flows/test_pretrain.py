@@ -190,8 +190,8 @@ def worker(server: LocalServer, tmp_path: Path) -> Iterator[None]:
     with (tmp_path / "worker.log").open("w") as log:
         process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=log, stderr=log)
         yield
-        process.terminate()
-        process.wait(60)
+        process.kill()  # asked to end, it may wait a minute or more for its last connection to the server
+        process.wait()
 
 
 @pytest.mark.usefixtures("worker")
