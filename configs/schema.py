@@ -44,9 +44,23 @@ class InputConfig(Section):
 class ExecutorConfig(Section):
     """Who works on the shards of the data stages. Has no influence on any output."""
 
-    kind: Literal["processes"] = "processes"
+    kind: Literal["processes", "dask"] = "processes"
+    """Processes of this machine, or the workers of a Dask cluster, which must see the workspace and the inputs under the
+    same paths."""
     workers: int | None = Field(default=None, ge=1)
     """Processes; as many as this process may use cores where it is left out."""
+    address: str | None = None
+    """Of the Dask scheduler, such as tcp://10.0.0.1:8786."""
+
+    @model_validator(mode="after")
+    def check_kind(self) -> Self:
+        if self.kind == "dask" and self.address is None:
+            raise ValueError("kind dask needs the scheduler's address, such as tcp://10.0.0.1:8786")
+        if self.kind == "dask" and self.workers is not None:
+            raise ValueError(f"workers {self.workers}: the Dask cluster decides how many it has; leave workers out")
+        if self.kind == "processes" and self.address is not None:
+            raise ValueError(f"address {self.address}: is for kind dask; write kind: dask or leave the address out")
+        return self
 
 
 class NormalizeConfig(Section):
@@ -83,12 +97,76 @@ class DedupConfig(Section):
 
     threshold: float = Field(default=0.8, gt=0, lt=1)
     """Jaccard similarity of shingles from which a document is a near-duplicate. 0.8 is what most published corpora use."""
+    shingles: str = Field(default="mixed-5", pattern=r"^(mixed|char)-[1-9][0-9]?$")
+    """`mixed-5`: five consecutive units, each one Chinese character or one Latin word or number, punctuation left aside.
+    `char-5`: five consecutive characters. Shorter texts are compared exactly."""
     permutations: int = Field(default=128, ge=16, le=1024)
     """Length of a MinHash signature: 128 gives a standard error of 0.035 at the threshold."""
-    shingle_units: int = Field(default=5, ge=1, le=32)
-    """Units (one Chinese character, or one Latin word or number) in a shingle."""
+    scheme: Literal["affine32", "affine64"] = "affine32"
+    """datasketch's name for how shingles are permuted, in 32 or 64 bits. 64 costs twice the disk, and is for documents
+    of many millions of shingles."""
+    bands: int | None = Field(default=None, ge=1)
+    """Bands of a signature; documents that agree in all rows of one are compared. datasketch's optimum for the threshold
+    where `bands` and `rows` are left out."""
+    rows: int | None = Field(default=None, ge=1)
+    verify: Literal["signatures", "exact"] = "signatures"
+    """`signatures`: pairs whose signatures agree to `threshold` + 0.05 count, those down to `threshold` - 0.1 are
+    compared exactly. `exact`: all are."""
+    bucket_limit: int = Field(default=50, ge=8)
+    """A band value that more documents share is hot: a later document is then compared with its first and last four, not
+    with all before it. Hot values are counted in the report."""
     paragraph_characters: int = Field(default=60, ge=0)
-    """Paragraphs of at least this many characters that an earlier kept document has are taken out; 0 leaves them all."""
+    """Paragraphs of at least this many characters that earlier kept documents have are taken out; 0 leaves them all."""
+    paragraph_copies: int = Field(default=1, ge=1)
+    """So many documents, the first ones, keep a repeated paragraph."""
+    edge_characters: int = Field(default=8, ge=0)
+    """Among the first and last two paragraphs of a document, shorter ones, down to this length, are taken for the
+    headers and footers of their source when `edge_copies` earlier documents have them; 0 leaves them all."""
+    edge_copies: int = Field(default=10, ge=1)
+    min_characters_left: int = Field(default=40, ge=0)
+    """A document that loses paragraphs and keeps fewer characters goes."""
+    index: str | None = None
+    """Folder of an earlier dedup artifact: its documents, and those that its own index names, count as seen before."""
+    takedown_file: str | None = None
+    """A text file with one document id a line: these documents go, and what repeats them."""
+
+    @property
+    def shingle_kind(self) -> Literal["mixed", "char"]:
+        return "mixed" if self.shingles.startswith("mixed") else "char"
+
+    @property
+    def shingle_units(self) -> int:
+        return int(self.shingles.partition("-")[2])
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_no_verification(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("verify") in ("none", "off", False, None) and "verify" in given:
+            raise ValueError(
+                "verify: none is refused: of the documents that unverified candidates remove, a third have no similar "
+                "one left; write signatures or exact"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def check_bands(self) -> Self:
+        if (self.bands is None) != (self.rows is None):
+            raise ValueError("bands and rows: give both or none of them")
+        if self.bands and self.rows and self.permutations % (self.bands * self.rows):
+            raise ValueError(
+                f"permutations {self.permutations} is no multiple of bands x rows, {self.bands} x {self.rows} = "
+                f"{self.bands * self.rows}; choose them so that it is, such as 16 x 8 for 128"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_what_is_left(self) -> Self:
+        if self.paragraph_characters and self.min_characters_left > self.paragraph_characters:
+            raise ValueError(
+                f"min_characters_left {self.min_characters_left} is above paragraph_characters "
+                f"{self.paragraph_characters}, so the document that keeps a repeated paragraph could go with it; lower it"
+            )
+        return self
 
 
 class FilterConfig(Section):

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 READ_BYTES = 4 * 2**20
@@ -47,6 +49,12 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_array(target: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array in NumPy's format, from which it can be mapped into memory."""
+    with atomic_path(target) as temporary, temporary.open("wb") as stream:
+        np.save(stream, array)
 
 
 def write_json(target: Path, value: Any) -> None:

@@ -30,7 +30,8 @@ from datasketch import MinHash
 from configs.schema import NormalizeConfig, RunConfig
 from tasks import chunk, dedup, filter, normalize, pack
 from tasks.artifact import Manifest
-from tasks.dedup.signatures import permutations_of, shingle, sign
+from tasks.dedup.shingles import texts_of
+from tasks.dedup.signatures import permutations_of, sign_texts
 from tasks.executor import open_executor
 from tasks.normalize.text import normalize_text
 from tasks.raw import list_raw_files
@@ -69,17 +70,20 @@ def main(megabytes: float) -> None:
         _compare(part, name, ours, plain_name, plain)
 
 
-def _parts() -> Iterator[tuple[str, Callable[[str], object], str, Callable[[str], object]]]:
+Part = Callable[[list[str]], object]
+
+
+def _parts() -> Iterator[tuple[str, Part, str, Part]]:
     config = NormalizeConfig()
     converter = opencc.OpenCC("t2s")
     yield (
-        "normalize_text", lambda text: normalize_text(text, config),
-        "ftfy.fix_text + OpenCC", lambda text: converter.convert(ftfy.fix_text(text)),
+        "normalize_text", lambda texts: [normalize_text(text, config) for text in texts],
+        "ftfy.fix_text + OpenCC", lambda texts: [converter.convert(ftfy.fix_text(text)) for text in texts],
     )  # fmt: skip
     permutations = permutations_of(128)
     yield (
-        "shingle + sign", lambda text: sign(shingle(text, 5), permutations),
-        "datasketch, character 5-grams", _datasketch,
+        "sign_texts", lambda texts: sign_texts(texts_of(pa.chunked_array([texts])), True, 5, permutations),
+        "datasketch, character 5-grams", lambda texts: [_datasketch(text) for text in texts],
     )  # fmt: skip
 
 
@@ -89,11 +93,9 @@ def _datasketch(text: str) -> MinHash:
     return signature
 
 
-def _compare(
-    texts: list[str], name: str, ours: Callable[[str], object], plain_name: str, plain: Callable[[str], object]
-) -> None:
+def _compare(texts: list[str], name: str, ours: Part, plain_name: str, plain: Part) -> None:
     size = _megabytes(texts)
-    ours(texts[0]), plain(texts[0])  # compiled and loaded before the clock starts
+    ours(texts[:1]), plain(texts[:1])  # compiled and loaded before the clock starts
     rounds = [(_seconds(ours, texts), _seconds(plain, texts)) for _ in range(ROUNDS)]
     speed, plain_speed = (size / statistics.median(column) for column in zip(*rounds, strict=True))
     ratios = sorted(theirs / own for own, theirs in rounds)
@@ -101,11 +103,10 @@ def _compare(
     print(f"    ({ratios[0]:.1f}x to {ratios[-1]:.1f}x)")
 
 
-def _seconds(function: Callable[[str], object], texts: list[str]) -> float:
+def _seconds(part: Part, texts: list[str]) -> float:
     """Return processor time: other programs on the machine disturb it less than the clock."""
     start = time.process_time()
-    for text in texts:
-        function(text)
+    part(texts)
     return time.process_time() - start
 
 

@@ -1,138 +1,103 @@
 """Documents without those that repeat an earlier one: exact copies, near-duplicates, repeated paragraphs.
 
-Three passes, each restartable by shard: sign (read every document once), resolve (compare, decide in order), write.
-What the passes hand on lies in the draft's `work/` and goes when the artifact is published.
+The passes, each cut into units that can be done again alone, and that read and write files only:
+
+    sign            by shard: signatures, bands, hashes of texts and paragraphs, into the index
+    copies          all: the first document with the same text
+    candidates      by band and range of keys: pairs that agree in the band
+    estimate        by shard: the similarity of pairs, as their signatures tell it
+    unsure          all: the documents whose shingles are needed to tell
+    shingle         by shard: those shingles
+    verify          by shard: the exact similarity
+    resolve         all: what becomes of each document, in order
+    paragraphs      by range of hashes: what repeats a paragraph of a document that stays
+    names           all: ids of the documents that others repeat
+    write           by shard
+    report          all
+
+The index stays in the artifact: with `dedup.index` a later run compares new documents with those seen before, and decides
+exactly as one run over everything would.
 """
 
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from configs.schema import DedupConfig
-from tasks.artifact import merge_counts
-from tasks.dedup.pairs import KEPT, Indices, bands_and_rows, candidate_pairs, resolve
-from tasks.dedup.paragraphs import first_owners, long_paragraphs
-from tasks.dedup.signed import Signed, SignShard, sign_shard
-from tasks.documents import DOCUMENTS, read_table, removed_document, write_documents, write_table
-from tasks.stage import Stage, StageResult, StageRun, UnitResult
-
-
-@dataclass(frozen=True)
-class ResolveCorpus:
-    """The work of the second pass's one unit."""
-
-    shards: tuple[Path, ...]
-    config: DedupConfig
-
-
-@dataclass(frozen=True)
-class WriteShard:
-    """The work of one unit of the third pass."""
-
-    index: int
-    documents: Path
-    first_document: int
-    config: DedupConfig
+from configs.errors import PipelineError
+from configs.schema import RunConfig
+from tasks.artifact import UnitRecord, merge_counts
+from tasks.dedup.corpus import Corpus, Shard, earlier_shards
+from tasks.dedup.owners import ParagraphRange, find_repeated
+from tasks.dedup.pairs import (
+    BandRange,
+    ComparedShard,
+    estimate_pairs,
+    find_candidates,
+    list_unsure,
+    parts_of,
+    shingle_shard,
+    verify_pairs,
+)
+from tasks.dedup.report import warn_of_excess, write_report
+from tasks.dedup.resolve import WholeCorpus, find_copies, resolve_corpus
+from tasks.dedup.sign import SignShard, bands_of, sign_shard
+from tasks.dedup.takedown import takedown_ids
+from tasks.dedup.write import WriteShard, name_owners, write_shard
+from tasks.files import checksum
+from tasks.stage import Stage, StageResult, StageRun
 
 
 def build(run: StageRun) -> StageResult:
     config = run.config.dedup
-    shards = run.artifact("normalize").shards
-    signed = run.map("sign", sign_shard, [SignShard(index, path, config) for index, path in enumerate(shards)])
-    resolved = run.map("resolve", resolve_corpus, [ResolveCorpus(tuple(shards), config)])
-    starts = np.cumsum([0, *(record.counts["documents"] for record in signed)]).tolist()
-    writes = [WriteShard(index, path, starts[index], config) for index, path in enumerate(shards)]
-    written = run.map("write", write_shard, writes)
-    return StageResult([file for record in written for file in record.files], dict(merge_counts([*resolved, *written])))
+    documents = run.artifact("normalize").shards
+    earlier = earlier_shards(config, STAGE.version, STAGE.library_versions())
+    signed = run.map("sign", sign_shard, [SignShard(index, path, config) for index, path in enumerate(documents)])
+    corpus = _number(run.draft.folder, earlier, documents, signed)
+    corpus.save()
+    whole = WholeCorpus(config, takedown_ids(config.takedown_file))
+    every = [ComparedShard(place, config) for place in range(len(corpus.shards))]
+    new = every[len(earlier) :]
+    parts = parts_of(corpus.count)
+    bands = [BandRange(band, part, parts, config) for band in range(bands_of(config)[0]) for part in range(parts)]
+    run.map("copies", find_copies, [whole])
+    candidates = run.map("candidates", find_candidates, bands)
+    estimated = run.map("estimate", estimate_pairs, new)
+    run.map("unsure", list_unsure, [None])
+    run.map("shingle", shingle_shard, every)
+    verified = run.map("verify", verify_pairs, new)
+    resolved = run.map("resolve", resolve_corpus, [whole])
+    paragraphs = sum(shard.array(corpus.draft, "paragraphs").size for shard in corpus.shards)
+    parts = parts_of(paragraphs)
+    run.map("paragraphs", find_repeated, [ParagraphRange(part, parts, config) for part in range(parts)])
+    run.map("names", name_owners, [whole])
+    written = run.map("write", write_shard, [WriteShard(task.shard, config) for task in new])
+    reported = run.map("report", write_report, [whole])
+    stats = dict(merge_counts([*candidates, *estimated, *verified, *resolved, *written]))
+    warn_of_excess(stats["documents_in"] - stats["documents_kept"], stats["documents_in"])
+    files = [file for record in (*written, *signed, *resolved, *reported) for file in record.files]
+    return StageResult([file for file in files if not file.name.startswith("work/")], stats)
 
 
-def resolve_corpus(task: ResolveCorpus, folder: Path) -> UnitResult:
-    """Decide about every document, and find which document owns each repeated paragraph."""
-    signed = Signed(folder, len(task.shards))
-    exact_first = _first_with_same_text(signed.joined("texts"))
-    indices = np.arange(exact_first.size)
-    comparable = indices[(exact_first == indices) & (signed.joined("shingle_counts") > 0)]
-    bands, rows = bands_and_rows(task.config.threshold, task.config.permutations)
-    pairs = candidate_pairs(signed.joined("signatures")[comparable], comparable, bands, rows)
-    decisions = resolve(exact_first, pairs, signed.shingles_of, task.config.threshold)
-    stays = decisions.duplicate_of == KEPT
-    ids = pa.chunked_array(
-        [chunk for path in task.shards for chunk in read_table(path, ["id"])["id"].chunks], pa.string()
-    )
-    table = pa.table(
-        {
-            "duplicate_of": ids.take(pa.array(decisions.duplicate_of, pa.int64(), mask=stays)),
-            "similarity": decisions.similarity,
-            "exact": exact_first != indices,
-        }
-    )
-    documents, paragraphs = signed.paragraph_documents, signed.joined("paragraphs")
-    owners = first_owners(paragraphs[stays[documents]], documents[stays[documents]])
-    owned = pa.table(
-        {"paragraph": pa.array(owners.keys(), pa.uint64()), "owner": pa.array(owners.values(), pa.int64())}
-    )
-    owned = owned.append_column("owner_id", ids.take(owned["owner"]))
-    files: dict[str, int | None] = {
-        "work/decisions.parquet": write_table(folder / "work" / "decisions.parquet", table),
-        "work/owners.parquet": write_table(folder / "work" / "owners.parquet", owned),
-    }
-    return files, Counter(candidate_pairs=len(pairs))
+def _number(draft: Path, earlier: list[Shard], documents: list[Path], signed: list[UnitRecord]) -> Corpus:
+    """Return all shards, with the new ones numbered after the earlier ones."""
+    shards = list(earlier)
+    for index, (path, record) in enumerate(zip(documents, signed, strict=True)):
+        first = shards[-1].end if shards else 0
+        shards.append(Shard(None, index, str(path.absolute()), first, record.counts["documents"]))
+    return Corpus(draft, tuple(shards))
 
 
-def write_shard(task: WriteShard, folder: Path) -> UnitResult:
-    """Write what one shard keeps, and what goes with the document that it repeats."""
-    documents = read_table(task.documents).to_pylist()
-    decisions = read_table(folder / "work" / "decisions.parquet").slice(task.first_document, len(documents)).to_pylist()
-    owners = {row["paragraph"]: row for row in read_table(folder / "work" / "owners.parquet").to_pylist()}
-    kept, removed = [], []
-    for index, (document, decision) in enumerate(zip(documents, decisions, strict=True), start=task.first_document):
-        if decision["duplicate_of"] is not None:
-            rule = "exact_duplicate" if decision["exact"] else "near_duplicate"
-            removed.append(
-                removed_document(document, rule, decision["similarity"], task.config.threshold)
-                | {"duplicate_of": decision["duplicate_of"]}
-            )
-            continue
-        text, repeated = _without_repeated(document, index, owners, task.config.paragraph_characters)
-        kept.append(document | {"text": text})
-        removed.extend(repeated)
-    return write_documents(folder, task.index, len(documents), pa.Table.from_pylist(kept, schema=DOCUMENTS), removed)
-
-
-def _without_repeated(
-    document: dict[str, Any], index: int, owners: dict[int, dict[str, Any]], min_characters: int
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return a document's text without the paragraphs that an earlier one owns, and those paragraphs."""
-    text = document["text"]
-    kept, removed, position = [], [], 0
-    for block, value in long_paragraphs(text, min_characters):
-        owner = owners.get(value)
-        if owner is None or owner["owner"] == index:
-            continue
-        kept.append(text[position : block.start])
-        position = block.end
-        removed.append(
-            removed_document(document, "repeated_paragraph", None, None)
-            | {"scope": "paragraph", "text": text[block.start : block.end], "duplicate_of": owner["owner_id"]}
-        )
-    return "".join([*kept, text[position:]]), removed
-
-
-def _first_with_same_text(hashes: npt.NDArray[Any]) -> Indices:
-    """Return for each document the first one whose text has the same hash."""
-    _, first, inverse = np.unique(hashes.view("S16"), return_index=True, return_inverse=True)
-    return np.asarray(first[inverse], np.int64)
+def settings(config: RunConfig) -> dict[str, Any]:
+    """Return what decides the output: of the list of documents to take down its content, not its name."""
+    file = config.dedup.takedown_file
+    if file is not None and not Path(file).is_file():
+        raise PipelineError(f"dedup.takedown_file: {file}: no such file; give a text file with one document id a line")
+    return config.dedup.model_dump() | {"takedown_file": checksum(Path(file)) if file else None}
 
 
 STAGE = Stage(
     name="dedup",
-    version=2,
+    version=3,
     libraries=("datasketch", "numba", "xxhash", "pyarrow"),
-    settings=lambda config: config.dedup.model_dump(),
+    settings=settings,
     build=build,
 )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from configs.schema import FilterConfig
 from tasks.artifact import Workspace, merge_counts
-from tasks.documents import read_table, removed_document, write_documents
+from tasks.documents import read_table, removed_document, removed_table, write_documents
 from tasks.filter import scores
 from tasks.filter.lines import NoiseLine
 from tasks.filter.personal import mask_personal_data
@@ -77,7 +77,9 @@ def filter_shard(shard: FilterShard, folder: Path) -> UnitResult:
         _removed(document, effective, measured, int(place), shard.config)
         for document, place in zip(documents.filter(pa.array(gone)).to_pylist(), np.flatnonzero(gone), strict=True)
     ]
-    files, counts = write_documents(folder, shard.index, documents.num_rows, kept, [*removed, *line_rows])
+    files, counts = write_documents(
+        folder, shard.index, documents.num_rows, kept, removed_table([*removed, *line_rows])
+    )
     counts.update(_hit_counts(hits, shard.config))
     counts["personal_data_masked"] = masked
     return files, counts

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tasks.blocks import HEADING, LIST, PARAGRAPH, BlockTable
 from tasks.code_points import NEWLINES, CodePoints, after_blanks, is_letter, line_end
 from tasks.compiled import compiled
-from tasks.dedup.signatures import unit_hashes
+from tasks.dedup.shingles import unit_hashes
 from tasks.normalize.characters import HAN_RANGES, KANA_RANGES, UNICODE, gbk_characters
 from tasks.verbatim import Mask, scan
 

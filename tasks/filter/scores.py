@@ -19,7 +19,7 @@ from configs.schema import FilterConfig, RunConfig
 from tasks.artifact import merge_counts
 from tasks.blocks import scan_blocks
 from tasks.code_points import code_points
-from tasks.dedup.signatures import shingle
+from tasks.dedup.shingles import shingle
 from tasks.documents import read_table, write_table
 from tasks.encoding import UnknownEncodingError, decode
 from tasks.files import checksum
@@ -71,7 +71,7 @@ def score(text: str, config: FilterConfig) -> Scores:
     measures[NOISE_LINE_SHARE] = noise / max(1.0, noise + measured.prose_lines)
     if config.evaluation_files:
         known = evaluation_shingles(tuple(config.evaluation_files))
-        measures[CONTAMINATION.measure] = float(np.isin(shingle(rest, CONTAMINATION_UNITS), known).sum())
+        measures[CONTAMINATION.measure] = float(np.isin(shingle(rest, "mixed", CONTAMINATION_UNITS), known).sum())
     is_english = config.keep_english and measured.han_share < ASK_BELOW_HAN_SHARE and _is_english(rest)
     return Scores(lines, rest, measures, is_english)
 
@@ -92,7 +92,7 @@ def evaluation_shingles(files: tuple[str, ...]) -> npt.NDArray[np.uint64]:
     Raises:
         PipelineError: a file that cannot be read.
     """
-    found = [shingle(text, CONTAMINATION_UNITS) for file in files for text in _evaluation_texts(Path(file))]
+    found = [shingle(text, "mixed", CONTAMINATION_UNITS) for file in files for text in _evaluation_texts(Path(file))]
     hashes: npt.NDArray[np.uint64] = np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
     return hashes
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from configs.errors import PipelineError
 from configs.schema import NormalizeConfig, RunConfig
 from tasks.artifact import merge_counts
-from tasks.documents import DOCUMENTS, write_documents
+from tasks.documents import DOCUMENTS, removed_table, write_documents
 from tasks.files import checksum
 from tasks.normalize.text import normalize_text
 from tasks.raw import REMOTE, RawFile
@@ -121,7 +121,7 @@ def normalize_shard(shard: NormalizeShard, folder: Path) -> UnitResult:
         for column, value in zip(kept.values(), row, strict=True):
             column.append(value)
     documents = pa.table(kept, schema=DOCUMENTS)
-    return write_documents(folder, shard.index, documents.num_rows + len(removed), documents, removed)
+    return write_documents(folder, shard.index, documents.num_rows + len(removed), documents, removed_table(removed))
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

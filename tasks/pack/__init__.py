@@ -19,7 +19,7 @@ from configs.errors import PipelineError
 from configs.schema import PackConfig, RunConfig, TokenizerConfig
 from tasks.artifact import UnitRecord
 from tasks.documents import write_table
-from tasks.files import atomic_path, checksum
+from tasks.files import atomic_path, checksum, write_array
 from tasks.pack.sequences import (
     DocumentTokens,
     Indices,
@@ -129,8 +129,7 @@ def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
                 if last:
                     lengths.append(open_document)
                     open_document = 0
-    with atomic_path(length_file) as temporary, temporary.open("wb") as stream:
-        np.save(stream, np.array(lengths, np.int64))
+    write_array(length_file, np.array(lengths, np.int64))
     names = [path.relative_to(folder).as_posix() for path in (token_file, length_file)]
     return dict.fromkeys(names), Counter(tokens=sum(lengths), documents=len(lengths), chunks=chunks)
 
