@@ -48,6 +48,7 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench_dedup
 
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
@@ -55,5 +56,5 @@ lock:
 
 clean:
 	@if [ -x $(BIN)/mindpretrain ]; then $(BIN)/mindpretrain server stop; fi
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .bench-peers runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find flows tasks configs tests -name __pycache__ -prune -exec rm -rf {} +

@@ -4,9 +4,10 @@ Unknown keys and wrong types are refused. Each field says its unit and why its d
 enters its artifact's key, so a changed value re-runs that stage and the later ones, and nothing before.
 """
 
+import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
 
@@ -97,7 +98,7 @@ class DedupConfig(Section):
 
     threshold: float = Field(default=0.8, gt=0, lt=1)
     """Jaccard similarity of shingles from which a document is a near-duplicate. 0.8 is what most published corpora use."""
-    shingles: str = Field(default="mixed-5", pattern=r"^(mixed|char)-[1-9][0-9]?$")
+    shingles: str = "mixed-5"
     """`mixed-5`: five consecutive units, each one Chinese character or one Latin word or number, punctuation left aside.
     `char-5`: five consecutive characters. Shorter texts are compared exactly."""
     permutations: int = Field(default=128, ge=16, le=1024)
@@ -137,6 +138,13 @@ class DedupConfig(Section):
     @property
     def shingle_units(self) -> int:
         return int(self.shingles.partition("-")[2])
+
+    @field_validator("shingles")
+    @classmethod
+    def check_shingles(cls, given: str) -> str:
+        if not re.fullmatch(r"(mixed|char)-[1-9][0-9]?", given):
+            raise ValueError(f"found {given!r}, expected mixed-N or char-N with N from 1 to 99 units, such as mixed-5")
+        return given
 
     @model_validator(mode="before")
     @classmethod

@@ -108,12 +108,44 @@ def check(config: ConfigFile, overrides: Overrides = None) -> None:
 def inspect(
     artifact: Annotated[Path, typer.Argument(help="Folder of an artifact")],
     samples: Annotated[int, typer.Option("-n", min=0, help="How many samples")] = 3,
+    document: Annotated[
+        str | None, typer.Option(metavar="ID", help="Say what became of this document, and why")
+    ] = None,
 ) -> None:
     """Show what an artifact is, and samples of it; packed sequences as text with document ends marked."""
-    from tasks.inspection import inspect_artifact
+    from tasks.inspection import explain_document, inspect_artifact
 
-    for line in inspect_artifact(artifact, samples):
+    lines = inspect_artifact(artifact, samples) if document is None else explain_document(artifact, document)
+    for line in lines:
         typer.echo(line)
+
+
+@app.command()
+@shows_errors
+def plan(
+    config: ConfigFile,
+    corpus: Annotated[str, typer.Option("--corpus", metavar="SIZE", help="Text to plan for, such as 200GB")],
+    cores: Annotated[int, typer.Option(min=1, help="Cores over which the time is divided")] = 1,
+    overrides: Overrides = None,
+) -> None:
+    """State disk, memory and time of dedup for a corpus of some size, measured on the normalized documents."""
+    from tasks.plan import plan_dedup
+    from tasks.sizes import parse_size, show_size, show_time
+
+    planned = plan_dedup(load_config(config, overrides or ()), parse_size(corpus))
+    rows = [
+        ("measured", f"{show_size(planned.bytes_a_second)}/s a core, on {show_size(planned.sample_bytes)} of text"),
+        ("documents", f"{planned.documents:,}"),
+        ("disk, documents kept and removed", show_size(planned.disk_documents)),
+        ("disk, index for later runs", show_size(planned.disk_index)),
+        ("disk, while it runs", show_size(planned.disk_work)),
+        ("memory of the largest process", show_size(planned.memory_largest_process)),
+        ("time on one core", show_time(planned.core_seconds)),
+        (f"time on {cores} cores, at best", show_time(planned.core_seconds / cores)),
+    ]
+    width = max(len(what) for what, _ in rows)
+    for what, value in rows if cores > 1 else rows[:-1]:
+        typer.echo(f"{what:<{width}}  {value}")
 
 
 @app.command(name="export-text")

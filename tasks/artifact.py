@@ -10,6 +10,7 @@ training stages are the exception: they keep the times of their steps.)
 """
 
 import fcntl
+import logging
 import os
 import shutil
 from collections import Counter
@@ -24,6 +25,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from configs.errors import PipelineError
 from configs.schema import ArtifactName
 from tasks.files import TEMPORARY, Fingerprints, checksum, write_json
+
+logger = logging.getLogger("mindpretrain")
 
 SCHEMA_VERSION = 1
 
@@ -172,7 +175,11 @@ class Workspace:
         folder = self.folder(stage, key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (folder.parent / f".{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info("%s: another process is making this artifact; waiting for it", stage)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             draft = folder.with_name(f".{key}.draft")
             if folder.exists() and self.damage(folder):
                 shutil.rmtree(draft, ignore_errors=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from configs.errors import PipelineError
 from configs.schema import RunConfig
-from tasks import normalize
+from tasks import dedup, filter, normalize
 from tasks.pack.tokenizer import load_tokenizer, named_pad_token, token_ids, tokenizer_file
 from tasks.raw import find_files
 
@@ -16,7 +16,8 @@ def problems(config: RunConfig) -> list[str]:
     """Return everything that is wrong, each with its key and the mend; an empty list when the run may start."""
     checks: list[Callable[[], object]] = [
         *(partial(find_files, place) for place in config.inputs),
-        partial(normalize.settings, config),
+        *(partial(stage.settings, config) for stage in (normalize.STAGE, dedup.STAGE, filter.STAGE)),
+        partial(dedup.check_index, config),
         partial(_check_tokenizer, config),
     ]
     found = [message for attempt in checks if (message := _error_of(attempt)) is not None]

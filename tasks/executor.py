@@ -96,9 +96,11 @@ class DaskExecutor:
 
         futures = self._client.map(partial(_run_in, Path.cwd(), function), arguments, pure=False)
         try:
-            for done, _ in enumerate(as_completed(futures, raise_errors=True), 1):  # type: ignore[no-untyped-call]
+            finished = as_completed(futures, loop=self._client.loop)  # type: ignore[no-untyped-call]
+            for done, future in enumerate(finished, 1):
+                future.result()
                 on_done(done)
-            return list(self._client.gather(futures))  # type: ignore[no-untyped-call]
+            return [future.result() for future in futures]
         except KilledWorker as error:
             raise PipelineError(
                 f"executor: Dask gave a unit up after several workers died of it, the last {error.last_worker}; look at "

@@ -1,5 +1,6 @@
 """Shows what an artifact is: its figures and some of its content, readable, evenly taken from the whole."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
 from tasks.artifact import Artifact, ArtifactFile, read_manifest
+from tasks.dedup.report import REPORT
 from tasks.pack import SEQUENCES, SPANS
 from tasks.pack.tokenizer import TOKENIZER_FILE, load_tokenizer
 from tasks.train.launch import METRICS
 from tasks.train.stages import norm_or_overflow, read_metrics
 
-EXCERPT_CHARACTERS = 300
+EXCERPT_CHARACTERS, SHORT_EXCERPT = 300, 60
+DOCUMENT_STAGES = ("normalize", "dedup", "filter")
 DOCUMENT_END = "⟦end of document⟧"
 
 
@@ -29,8 +32,11 @@ def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
     try:
         yield from _describe(artifact)
         match artifact.manifest.stage:
-            case "normalize" | "dedup" | "filter":
+            case "normalize" | "filter":
                 yield from _show_documents(artifact, samples)
+            case "dedup":
+                yield from _show_documents(artifact, samples)
+                yield from _show_report(artifact, samples)
             case "chunk":
                 yield from _show_chunks(artifact, samples)
             case "pack":
@@ -39,6 +45,34 @@ def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
                 yield from _show_steps(artifact, samples)
     except FileNotFoundError as error:
         raise PipelineError(f"{error.filename}: missing from the artifact; run its stage again") from None
+
+
+def explain_document(folder: Path, document: str) -> Iterator[str]:
+    """Yield the lines that say what a stage did with one document: kept or removed, why, and what was taken out of it.
+
+    Raises:
+        PipelineError: the folder is no artifact of documents, or the document did not come into this stage.
+    """
+    artifact = Artifact(folder, read_manifest(folder))
+    if artifact.manifest.stage not in DOCUMENT_STAGES:
+        raise PipelineError(f"{folder}: an artifact of {artifact.manifest.stage}, which has no documents to explain")
+    kept, removed = (
+        [
+            row
+            for file in files
+            for row in pq.read_table(folder / file.name, filters=[("id", "=", document)]).to_pylist()
+        ]
+        for files in (artifact.manifest.shards, artifact.manifest.removed)
+    )
+    if not kept and not removed:
+        raise PipelineError(f"{folder}: no document {document!r} came into this stage; ids are such as raw/file.txt")
+    yield f"{document}: {'kept' if kept else 'removed'} by {artifact.manifest.stage}"
+    for row in removed:
+        yield f"\n── removed {row['scope']}: {_reason(row)}"
+        yield _excerpt(row["text"])
+    for row in kept:
+        yield f"\n── kept  {row['meta']}"
+        yield _excerpt(row["text"])
 
 
 def decode_sequence(artifact: Artifact, sequence: int) -> Iterator[tuple[str, str, bool]]:
@@ -72,6 +106,20 @@ def _show_documents(artifact: Artifact, samples: int) -> Iterator[str]:
     for row in _sample(artifact, artifact.manifest.removed, samples):
         yield f"\n── removed {row['scope']} of {row['id']}: {_reason(row)}"
         yield _excerpt(row["text"])
+
+
+def _show_report(artifact: Artifact, samples: int) -> Iterator[str]:
+    report = json.loads((artifact.folder / REPORT).read_text(encoding="utf-8"))
+    yield "\n── documents that the most others repeat"
+    yield from (f"  {cluster['removed']:6d}  {cluster['kept']}" for cluster in report["clusters"][:samples])
+    yield "\n── paragraphs that are repeated most"
+    for paragraph in report["repeated_paragraphs"][:samples]:
+        yield f"  {paragraph['copies_removed']:6d}  first in {paragraph['kept_in']}: {paragraph['text'][:SHORT_EXCERPT]}"
+    yield "\n── pairs near the threshold"
+    for pair in report["pairs_near_threshold"][:samples]:
+        yield f"  Jaccard {pair['jaccard']:.3f}  {pair['later']}  and  {pair['earlier']}"
+        for difference in pair["differences"][:samples]:
+            yield f"      {difference['earlier'][:SHORT_EXCERPT]!r} -> {difference['later'][:SHORT_EXCERPT]!r}"
 
 
 def _show_chunks(artifact: Artifact, samples: int) -> Iterator[str]:

@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import multiprocessing
-import resource
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import ftfy
 import opencc
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
@@ -145,8 +145,20 @@ def _time_stage(name: str, small: Given, large: Given) -> tuple[Manifest, Manife
         start = time.perf_counter()
         manifest = build_artifact(stage, large[0], [large[1] or list_raw_files(large[0])], executor)
         seconds = time.perf_counter() - start
-    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return warm, manifest, seconds, max(peaks) * 1024 / MEGABYTE
+        memory = peak_memory()
+    return warm, manifest, seconds, memory
+
+
+def peak_memory() -> float:
+    """Return the largest resident size, in MB, that this process or one of its living children ever had.
+
+    `getrusage` would not do: what it says of a new process begins with the size of the one that started it.
+    """
+    peaks = []
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        peaks += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
+    return max(peaks) * 1024 / MEGABYTE
 
 
 def _texts() -> Iterator[str]:

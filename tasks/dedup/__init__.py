@@ -94,6 +94,11 @@ def settings(config: RunConfig) -> dict[str, Any]:
     return config.dedup.model_dump() | {"takedown_file": checksum(Path(file)) if file else None}
 
 
+def check_index(config: RunConfig) -> None:
+    """Raise `PipelineError` when the configured index cannot be used."""
+    earlier_shards(config.dedup, STAGE.version, STAGE.library_versions())
+
+
 STAGE = Stage(
     name="dedup",
     version=3,

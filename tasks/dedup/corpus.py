@@ -131,7 +131,7 @@ def earlier_shards(config: DedupConfig, version: int, libraries: dict[str, str])
     chain: list[Artifact] = []
     place = config.index
     while place is not None:
-        artifact = Artifact(Path(place), read_manifest(Path(place)))
+        artifact = _open_index(Path(place))
         _check_index(artifact, config, version, libraries)
         chain.append(artifact)
         place = artifact.manifest.config["index"]
@@ -142,6 +142,13 @@ def earlier_shards(config: DedupConfig, version: int, libraries: dict[str, str])
             first = shards[-1].end if shards else 0
             shards.append(Shard(str(artifact.folder.absolute()), index, str(documents), first, count))
     return shards
+
+
+def _open_index(folder: Path) -> Artifact:
+    try:
+        return Artifact(folder, read_manifest(folder))
+    except PipelineError as error:
+        raise PipelineError(f"dedup.index: {error}") from None
 
 
 def _check_index(artifact: Artifact, config: DedupConfig, version: int, libraries: dict[str, str]) -> None:

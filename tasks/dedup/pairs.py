@@ -242,7 +242,7 @@ def _candidates_of(shard: Shard, folder: Path) -> Pairs:
     for path in sorted((folder / "work").glob("candidates-*.npy")):
         pairs = load(path)
         first, last = np.searchsorted(pairs, [np.uint64(shard.first << 32), np.uint64(shard.end << 32)])
-        found.append(pairs[first:last])
+        found.append(np.array(pairs[first:last]))  # copied, so that the file is not kept mapped
     return np.unique(np.concatenate(found))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from configs.schema import DedupConfig
@@ -77,14 +78,17 @@ def _most_frequent(folder: Path) -> Any:
 
 def _near_threshold(corpus: Corpus, threshold: float) -> Any:
     """Return `SIMILAR` of pairs near the threshold, sampled evenly by similarity."""
-    near = [np.empty(0, SIMILAR)]
+    sampled = [np.empty(0, SIMILAR)]
     for place, shard in enumerate(corpus.shards):
         if shard.is_new:
             similar = load(work_file(corpus.draft, "similar", place))
-            near.append(similar[np.abs(similar["similarity"] - threshold) <= NEAR])
-    pairs = np.concatenate(near)
+            sampled.append(_evenly(similar[np.abs(similar["similarity"] - threshold) <= NEAR], SAMPLED_PAIRS * 5))
+    return _evenly(np.concatenate(sampled), SAMPLED_PAIRS)
+
+
+def _evenly(pairs: npt.NDArray[np.void], count: int) -> Any:
     pairs = pairs[np.lexsort((pairs["earlier"], pairs["later"], pairs["similarity"]))]
-    return pairs[np.unique(np.linspace(0, max(0, pairs.size - 1), min(SAMPLED_PAIRS, pairs.size)).astype(int))]
+    return pairs[np.unique(np.linspace(0, max(0, pairs.size - 1), min(count, pairs.size)).astype(int))]
 
 
 def _read(corpus: Corpus, documents: Numbers) -> dict[int, tuple[str, str]]:

@@ -124,7 +124,7 @@ def _repeated_of(folder: Path, shard: Shard) -> Any:
     for path in sorted((folder / "work").glob("repeated-*.npy")):
         repeated = load(path)
         first, end = np.searchsorted(repeated["document"], [shard.first, shard.end])
-        found.append(repeated[first:end])
+        found.append(np.array(repeated[first:end]))
     repeated = np.concatenate(found)
     repeated["document"] -= np.uint32(shard.first)
     return repeated[np.lexsort((repeated["start"], repeated["document"]))]

@@ -85,6 +85,11 @@ def test_an_override_changes_one_key(tmp_path: Path) -> None:
         ("pack.sequence=1", "--set pack.sequence=1: pack.sequence: unknown key"),
         ("pack.seq_length=many", "--set pack.seq_length=many: pack.seq_length: found 'many'"),
         ("inputs.7.path=x", "--set inputs.7.path=x: there is no inputs.7"),
+        ("dedup.threshold=1.0", "--set dedup.threshold=1.0: dedup.threshold: found 1.0, expected: less than 1"),
+        ("dedup.shingles=mixed-0", "--set dedup.shingles=mixed-0: dedup.shingles: found 'mixed-0', expected mixed-N"),
+        ("dedup={bands: 10, rows: 5}", "--set dedup={bands: 10, rows: 5}: dedup: permutations 128 is no multiple of"),
+        ("dedup={verify: none}", "--set dedup={verify: none}: dedup: verify: none is refused"),
+        ("executor={kind: dask}", "--set executor={kind: dask}: executor: kind dask needs the scheduler's address"),
     ],
 )
 def test_a_bad_override_is_named(tmp_path: Path, override: str, problem: str) -> None:

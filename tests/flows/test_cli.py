@@ -1,5 +1,6 @@
 """The command: samples of every artifact, checks before a run, and messages instead of tracebacks."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -34,6 +35,41 @@ def test_inspect_shows_figures_and_samples(finished: tuple[Path, str], stage: st
         "pretrain": r"\n +20 +\d\.\d{4} +\S+ +\d\.\d+ +\d+\n",
     }[stage]
     assert re.search(expected, done.stdout), done.stdout
+
+
+def test_inspect_explains_what_became_of_a_document(finished: tuple[Path, str]) -> None:
+    folder = artifact_of(finished[0], "dedup")
+    done = command("inspect", folder, "--document", "troubles/version_2.md")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "troubles/version_2.md: removed by dedup"
+    reason = (
+        r"── removed document: near_duplicate, repeats troubles/version_1\.md, score 0\.\d+, threshold 0\.8: (\w+ \w+)"
+    )
+    found = re.fullmatch(reason, lines[2])
+    assert found
+    assert found[1] in ("exact Jaccard", "signatures agree")
+    kept = command("inspect", folder, "--document", "troubles/copied_paragraph_2.md").stdout
+    assert kept.startswith("troubles/copied_paragraph_2.md: kept by dedup\n")
+    assert "removed paragraph: repeated_paragraph, repeats troubles/copied_paragraph_1.md" in kept
+    unknown = command("inspect", folder, "--document", "nowhere")
+    assert (unknown.returncode, "no document 'nowhere' came into this stage" in unknown.stderr) == (1, True)
+
+
+def test_plan_multiplies_what_a_sample_takes(finished: tuple[Path, str]) -> None:
+    done = command("plan", finished[0], "--corpus", "200GB", "--cores", "256")
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.split("  ", 1) for line in done.stdout.splitlines())
+    stats = json.loads((artifact_of(finished[0], "normalize") / "stats.json").read_text(encoding="utf-8"))
+    documents = int(rows["documents"].strip().replace(",", ""))
+    assert 200e9 / documents == pytest.approx(stats["characters"] * 3 / stats["documents_kept"], rel=0.35)
+    assert rows["time on 256 cores, at best"]
+    wrong = command("plan", finished[0], "--corpus", "much")
+    assert (wrong.returncode, "'much' is no size; write a number and a unit" in wrong.stderr) == (2, True)
+
+
+def test_plan_needs_normalized_documents(tmp_path: Path) -> None:
+    done = command("plan", write_config(tmp_path), "--corpus", "1TB")
+    assert (done.returncode, "run `mindpretrain run CONFIG --until normalize` first" in done.stderr) == (1, True)
 
 
 def test_inspect_of_something_else_is_a_message(tmp_path: Path) -> None:

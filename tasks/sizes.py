@@ -1,0 +1,31 @@
+"""Sizes and times as people write them."""
+
+import re
+
+from configs.errors import ConfigError
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as 200GB or 1.5 TB.
+
+    Raises:
+        ConfigError: no number with a unit.
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?B)\s*", text)
+    size = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    if not size:
+        raise ConfigError("--corpus", [f"{text!r} is no size; write a number and a unit, such as 200GB"])
+    return size
+
+
+def show_size(size: float) -> str:
+    unit = max((unit for unit, factor in UNITS.items() if size >= factor), key=lambda unit: UNITS[unit], default="B")
+    return f"{size / UNITS[unit]:.3g} {unit}"
+
+
+def show_time(seconds: float) -> str:
+    """Return seconds, minutes or hours, whichever gives a number that can be read."""
+    name, factor = ("h", 3600) if seconds >= 3600 else ("min", 60) if seconds >= 60 else ("s", 1)
+    return f"{seconds / factor:.1f} {name}"
