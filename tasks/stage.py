@@ -10,6 +10,7 @@ reminds of it): hashing the code itself would make 200 GB again for a corrected 
 
 import errno
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from tasks.files import content_key
 from tasks.raw import RawCorpus
 
 logger = logging.getLogger("mindpretrain")
+
+SECONDS_BETWEEN_REPORTS = 2
 
 Argument = TypeVar("Argument")
 StageInput = RawCorpus | Manifest
@@ -67,7 +70,7 @@ class StageRun:
         done = self.executor.map(
             partial(_do_unit, function, self.draft),
             missing,
-            lambda count: _report(self.stage, label, count, len(missing)),
+            _progress(self.stage, label, len(missing)),
         )
         records.update(zip((unit for unit, _ in missing), done, strict=True))
         return [record for record in records.values() if record is not None]
@@ -147,9 +150,17 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
         ) from error
 
 
-def _report(stage: ArtifactName, label: str, done: int, total: int) -> None:
-    if total > 1:
-        logger.info("%s: %s %d of %d", stage, label, done, total)
+def _progress(stage: ArtifactName, label: str, total: int) -> Callable[[int], None]:
+    """Return a function that logs how many units are done, not more often than people can read."""
+    last = time.monotonic()
+
+    def report(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+            last = time.monotonic()
+            logger.info("%s: %s %d of %d", stage, label, done, total)
+
+    return report
 
 
 def _do_unit(function: UnitFunction[Argument], draft: Draft, task: tuple[str, Argument]) -> UnitRecord:

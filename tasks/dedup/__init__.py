@@ -37,7 +37,7 @@ from tasks.dedup.pairs import (
     shingle_shard,
     verify_pairs,
 )
-from tasks.dedup.report import warn_of_excess, write_report
+from tasks.dedup.report import warn_of_excess, warn_of_unknown, write_report
 from tasks.dedup.resolve import WholeCorpus, find_copies, resolve_corpus
 from tasks.dedup.sign import SignShard, bands_of, sign_shard
 from tasks.dedup.takedown import takedown_ids
@@ -65,6 +65,7 @@ def build(run: StageRun) -> StageResult:
     run.map("shingle", shingle_shard, every)
     verified = run.map("verify", verify_pairs, new)
     resolved = run.map("resolve", resolve_corpus, [whole])
+    warn_of_unknown(len(whole.takedown), resolved[0].counts["takedown_ids_found"])
     paragraphs = sum(shard.array(corpus.draft, "paragraphs").size for shard in corpus.shards)
     parts = parts_of(paragraphs)
     run.map("paragraphs", find_repeated, [ParagraphRange(part, parts, config) for part in range(parts)])

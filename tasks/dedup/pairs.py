@@ -29,8 +29,8 @@ UNSURE = 0
 # Signatures that agree to so much more than the threshold settle a pair; so much less, and it is dropped. Between them
 # lie, at 128 permutations, one and a half and three standard errors.
 SURE_ABOVE, DROPPED_BELOW = 0.05, 0.1
-# Pairs down to so much below the threshold are kept, to say in the report what another threshold would remove.
-REPORTED_BELOW = 0.1
+# The report says what thresholds so much lower and higher would remove.
+REPORTED_BESIDE = 0.1
 # Beyond the limit, a bucket's later documents are compared with so many of its first, and so many just before them.
 NEIGHBOURS = 4
 
@@ -179,7 +179,7 @@ def verify_pairs(task: ComparedShard, folder: Path) -> UnitResult:
 
     similar["similarity"][unsure] = _compare(corpus, task.shard, similar[unsure], shingles, jaccards)
     similar["step"][unsure] = JACCARD
-    similar = similar[similar["similarity"] >= task.config.threshold - REPORTED_BELOW]
+    similar = similar[similar["similarity"] >= task.config.threshold - REPORTED_BESIDE]
     return save(folder, {work_file(folder, "similar", task.shard): similar}), Counter(similar_pairs=similar.size)
 
 

@@ -60,6 +60,12 @@ def warn_of_excess(removed: int, documents: int) -> None:
         )  # fmt: skip
 
 
+def warn_of_unknown(asked: int, found: int) -> None:
+    """Log a warning when documents that are to be taken down are not in the corpus."""
+    if found < asked:
+        logger.warning("dedup: %d of the %d ids in dedup.takedown_file are not in the corpus", asked - found, asked)
+
+
 def _clusters(folder: Path) -> list[dict[str, Any]]:
     """Return the kept documents that the most others repeat."""
     decisions, names = load(index_file(folder, DECISION_FILE)), load_names(folder)

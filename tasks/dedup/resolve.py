@@ -29,6 +29,7 @@ from tasks.dedup.corpus import (
     save,
     work_file,
 )
+from tasks.dedup.pairs import REPORTED_BESIDE
 from tasks.documents import read_table
 from tasks.stage import UnitResult
 
@@ -71,7 +72,8 @@ def resolve_corpus(task: WholeCorpus, folder: Path) -> UnitResult:
     decided = corpus.earlier_decisions()
     decisions = np.zeros(corpus.count, DECISIONS)
     counts: Counter[str] = Counter()
-    for threshold in (config.threshold - 0.1, config.threshold + 0.1, config.threshold):
+    others = (config.threshold - REPORTED_BESIDE, config.threshold + REPORTED_BESIDE)
+    for threshold in (*(other for other in others if 0 < other < 1), config.threshold):
         decisions[: decided.size] = decided
         decisions["duplicate_of"][decided.size :] = KEPT
         decisions["similarity"][decided.size :] = 0

@@ -32,10 +32,11 @@ MIN_RARE, MIN_RARE_SHARE = 4, 0.15
 
 def repair_gbk(text: str, codes: CodePoints, table: Classes) -> str:
     """Undo UTF-8 read as GBK; `codes` are the text's code points, `table` has the classes of all."""
-    lines = _suspicious_lines(codes, table)
-    for begin, end in reversed(lines.tolist()):
-        text = f"{text[:begin]}{_from_utf8(text[begin:end])}{text[end:]}"
-    return text
+    parts, place = [], 0
+    for begin, end in _suspicious_lines(codes, table).tolist():
+        parts += [text[place:begin], _from_utf8(text[begin:end])]
+        place = end
+    return "".join([*parts, text[place:]])
 
 
 def repair_latin(text: str) -> str:

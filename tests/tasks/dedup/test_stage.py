@@ -144,7 +144,9 @@ def test_documents_shorter_than_a_shingle_go_only_as_exact_copies(make_config: M
     assert [row["id"] for row in rows(artifact.shards)] == [f"raw/{name}.txt" for name in "abdefg"]
 
 
-def test_a_taken_down_document_goes_and_what_repeats_it(make_config: MakeConfig, raw: Path, tmp_path: Path) -> None:
+def test_a_taken_down_document_goes_and_what_repeats_it(
+    make_config: MakeConfig, raw: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     body = "".join(f"第{number}句讲的是第{number}条规则，它与别的规则都不一样。" for number in range(30))
     notice = (
         "这一段话在两篇文章里都有，它说的是文章可以转载，只要注明出处，并且不改动其中的任何一个字，也不删去这一段。" * 2
@@ -157,6 +159,7 @@ def test_a_taken_down_document_goes_and_what_repeats_it(make_config: MakeConfig,
     assert kept["text"] == f"另一篇。\n\n{notice}"
     assert removed_by(artifact.manifest) == {"takedown": 1, "near_duplicate": 1}
     assert artifact.manifest.stats["takedown_ids_found"] == 1
+    assert "1 of the 2 ids in dedup.takedown_file are not in the corpus" in caplog.text
 
 
 def test_more_duplicates_than_a_corpus_has_raise_an_alarm(
