@@ -40,7 +40,8 @@ ROUNDS = 3
 PEER_MEGABYTES, PEER_STAGE_MEGABYTES, STAGE_MEGABYTES = 2, 16, 160
 SHARD_BYTES = 2_000_000  # compressed; enough shards for two workers to end together
 SIZES = (30_000, 120_000, 480_000)
-SCALE_CHARACTERS = 800  # of each document in the measurement of growth, where their number is what matters
+# In the measurement of growth: characters of a document, whose number is what matters; and how often each is repeated.
+SCALE_CHARACTERS, VERSIONS = 800, 13
 QUALITY_DOCUMENTS = 3000
 
 
@@ -103,11 +104,13 @@ def two_workers(texts: list[str], folder: Path) -> None:
 
 def grow(texts: list[str], folder: Path) -> None:
     """Print time and peak memory for ever more documents, each an edit of one before."""
-    print(f"\nGrowth, one worker, documents of {SCALE_CHARACTERS} characters, repeated with seeded edits")
+    print(
+        f"\nGrowth, one worker, documents of {SCALE_CHARACTERS} characters, each in {VERSIONS} versions by seeded edits"
+    )
     memories, times = [], []
     for size in SIZES:
         raw = folder / f"grow{size}"
-        write_edited(texts, raw, size)
+        write_edited(texts[: size // VERSIONS], raw, size)
         seconds, memory = _in_process(folder, raw.name, 1)
         times.append(seconds)
         memories.append(memory)

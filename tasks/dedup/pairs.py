@@ -112,12 +112,12 @@ def pairs_of_buckets(
                 hot_documents += limit + 1 if place == limit else 1
             if documents[index] < first_new:
                 continue
-            for before in range(place):
-                if place >= limit and NEIGHBOURS <= before < place - NEIGHBOURS:
-                    continue
-                if fill:
-                    pairs[count] = np.uint64(documents[index]) << np.uint64(32) | np.uint64(documents[begin + before])
-                count += 1
+            partners = place if place < limit else 2 * NEIGHBOURS
+            for partner in range(partners if fill else 0):
+                first = begin if place < limit or partner < NEIGHBOURS else index - partners
+                later, earlier = np.uint64(documents[index]), np.uint64(documents[first + partner])
+                pairs[count + partner] = later << np.uint64(32) | earlier
+            count += partners
     return pairs, hot, hot_documents
 
 

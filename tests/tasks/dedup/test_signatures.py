@@ -141,7 +141,7 @@ def test_buckets_give_all_their_pairs() -> None:
 
 
 def test_a_hot_bucket_costs_no_square_of_its_size() -> None:
-    size = 1000
+    size = 300_000
     keys, documents = np.full(size, 7, np.uint64), np.arange(size, dtype=np.uint32)
     found, hot, hot_documents = pairs_of_buckets(keys, documents, np.uint32(0), 50)
     assert (hot, hot_documents) == (1, size)
