@@ -122,6 +122,19 @@ def inspect(
 
 @app.command()
 @shows_errors
+def trace(
+    artifact: Annotated[Path, typer.Argument(help="Folder of a token dataset")],
+    sequence: Annotated[int, typer.Argument(help="Number of the sequence, from 0")],
+) -> None:
+    """Show from which tokens of which documents a packed sequence was made."""
+    from tasks.inspection import trace_sequence
+
+    for line in trace_sequence(artifact, sequence):
+        typer.echo(line)
+
+
+@app.command()
+@shows_errors
 def plan(
     config: ConfigFile,
     corpus: Annotated[str, typer.Option("--corpus", metavar="SIZE", help="Text to plan for, such as 200GB")],

@@ -90,6 +90,25 @@ def decode_sequence(artifact: Artifact, sequence: int) -> Iterator[tuple[str, st
         yield span["document_id"], tokenizer.decode(run[:-1] if ends else run, skip_special_tokens=False), ends
 
 
+def trace_sequence(folder: Path, sequence: int) -> Iterator[str]:
+    """Yield the lines that say from which tokens of which documents a packed sequence was made.
+
+    Raises:
+        PipelineError: the folder is no token dataset, or has no such sequence.
+    """
+    artifact = Artifact(folder, read_manifest(folder))
+    if artifact.manifest.stage != "pack":
+        raise PipelineError(f"{folder}: an artifact of {artifact.manifest.stage}; give one of pack")
+    count = artifact.manifest.stats["sequences"]
+    if not 0 <= sequence < count:
+        raise PipelineError(f"{folder}: no sequence {sequence}; its sequences are 0 to {count - 1}")
+    yield "    from  tokens  of the document  document"
+    spans = pq.read_table(artifact.folder / SPANS, filters=[("sequence", "=", sequence)]).to_pylist()
+    for span in spans:
+        place = f"{span['document_start']}-{span['document_start'] + span['tokens'] - 1}"
+        yield f"{span['start']:8d}{span['tokens']:8d}{place:>17}  {span['document_id']}"
+
+
 def _describe(artifact: Artifact) -> Iterator[str]:
     manifest = artifact.manifest
     yield f"{manifest.stage} artifact {manifest.key}"

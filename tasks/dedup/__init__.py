@@ -29,7 +29,7 @@ from tasks.dedup.corpus import Corpus, Shard, earlier_shards
 from tasks.dedup.owners import ParagraphRange, find_repeated
 from tasks.dedup.pairs import (
     BandRange,
-    ComparedShard,
+    NumberedShard,
     estimate_pairs,
     find_candidates,
     list_unsure,
@@ -41,7 +41,7 @@ from tasks.dedup.report import warn_of_excess, warn_of_unknown, write_report
 from tasks.dedup.resolve import WholeCorpus, find_copies, resolve_corpus
 from tasks.dedup.sign import SignShard, bands_of, sign_shard
 from tasks.dedup.takedown import takedown_ids
-from tasks.dedup.write import WriteShard, name_owners, write_shard
+from tasks.dedup.write import name_owners, write_shard
 from tasks.files import checksum
 from tasks.stage import Stage, StageResult, StageRun
 
@@ -54,7 +54,7 @@ def build(run: StageRun) -> StageResult:
     corpus = _number(run.draft.folder, earlier, documents, signed)
     corpus.save()
     whole = WholeCorpus(config, takedown_ids(config.takedown_file))
-    every = [ComparedShard(place, config) for place in range(len(corpus.shards))]
+    every = [NumberedShard(place, config) for place in range(len(corpus.shards))]
     new = every[len(earlier) :]
     parts = parts_of(corpus.count)
     bands = [BandRange(band, part, parts, config) for band in range(bands_of(config)[0]) for part in range(parts)]
@@ -66,11 +66,10 @@ def build(run: StageRun) -> StageResult:
     verified = run.map("verify", verify_pairs, new)
     resolved = run.map("resolve", resolve_corpus, [whole])
     warn_of_unknown(len(whole.takedown), resolved[0].counts["takedown_ids_found"])
-    paragraphs = sum(shard.array(corpus.draft, "paragraphs").size for shard in corpus.shards)
-    parts = parts_of(paragraphs)
-    run.map("paragraphs", find_repeated, [ParagraphRange(part, parts, config) for part in range(parts)])
+    paragraphs = parts_of(sum(shard.array(corpus.draft, "paragraphs").size for shard in corpus.shards))
+    run.map("paragraphs", find_repeated, [ParagraphRange(part, paragraphs, config) for part in range(paragraphs)])
     run.map("names", name_owners, [whole])
-    written = run.map("write", write_shard, [WriteShard(task.shard, config) for task in new])
+    written = run.map("write", write_shard, new)
     reported = run.map("report", write_report, [whole])
     stats = dict(merge_counts([*candidates, *estimated, *verified, *resolved, *written]))
     warn_of_excess(stats["documents_in"] - stats["documents_kept"], stats["documents_in"])

@@ -48,7 +48,7 @@ class BandRange:
 
 
 @dataclass(frozen=True)
-class ComparedShard:
+class NumberedShard:
     """One unit of a pass over shards. `shard`: its place among all."""
 
     shard: int
@@ -121,7 +121,7 @@ def pairs_of_buckets(
     return pairs, hot, hot_documents
 
 
-def estimate_pairs(task: ComparedShard, folder: Path) -> UnitResult:
+def estimate_pairs(task: NumberedShard, folder: Path) -> UnitResult:
     """Write the candidates of one shard's documents: `SIMILAR` where the signatures settle it, and those still unsure."""
     corpus = load_corpus(folder)
     shard = corpus.shards[task.shard]
@@ -152,7 +152,7 @@ def list_unsure(_: None, folder: Path) -> UnitResult:
     return save(folder, {work_file(folder, "needed"): needed}), Counter()
 
 
-def shingle_shard(task: ComparedShard, folder: Path) -> UnitResult:
+def shingle_shard(task: NumberedShard, folder: Path) -> UnitResult:
     """Write the distinct shingles of one shard's documents of unsure pairs, and where each document's end."""
     shard = load_corpus(folder).shards[task.shard]
     needed = np.flatnonzero(load(work_file(folder, "needed"))[shard.first : shard.end])
@@ -168,7 +168,7 @@ def shingle_shard(task: ComparedShard, folder: Path) -> UnitResult:
     return save(folder, arrays), Counter()
 
 
-def verify_pairs(task: ComparedShard, folder: Path) -> UnitResult:
+def verify_pairs(task: NumberedShard, folder: Path) -> UnitResult:
     """Write `SIMILAR` of one shard's documents, those below the threshold included as far as the report needs them."""
     corpus = load_corpus(folder)
     similar = np.array(load(work_file(folder, "estimated", task.shard)))

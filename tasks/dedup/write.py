@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from configs.schema import DedupConfig
 from tasks.dedup.corpus import (
     DECISION_FILE,
     JACCARD,
@@ -25,6 +24,7 @@ from tasks.dedup.corpus import (
     work_file,
 )
 from tasks.dedup.owners import REPEATED
+from tasks.dedup.pairs import NumberedShard
 from tasks.dedup.resolve import Decisions, WholeCorpus
 from tasks.documents import REMOVED, read_table, write_documents
 from tasks.files import atomic_path
@@ -34,14 +34,6 @@ STEPS = {SAME_TEXT: "same text", SIGNATURES: "signatures agree", JACCARD: "exact
 NAMES = "work/names.arrow"
 
 Repeated = npt.NDArray[np.void]
-
-
-@dataclass(frozen=True)
-class WriteShard:
-    """The work of one unit. `shard`: its place among all."""
-
-    shard: int
-    config: DedupConfig
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ def load_names(folder: Path) -> Names:
     return Names(documents.to_numpy(), ids)
 
 
-def write_shard(task: WriteShard, folder: Path) -> UnitResult:
+def write_shard(task: NumberedShard, folder: Path) -> UnitResult:
     """Write the documents that stay, without the paragraphs that go, and all that goes, with the reason."""
     corpus, names, least = load_corpus(folder), load_names(folder), task.config.min_characters_left
     shard = corpus.shards[task.shard]

@@ -55,6 +55,23 @@ def test_inspect_explains_what_became_of_a_document(finished: tuple[Path, str]) 
     assert (unknown.returncode, "no document 'nowhere' came into this stage" in unknown.stderr) == (1, True)
 
 
+def test_trace_names_the_documents_of_a_sequence(finished: tuple[Path, str]) -> None:
+    """Sequences have seq_length + 1 = 65 tokens, and are filled without gaps."""
+    folder = artifact_of(finished[0], "pack")
+    done = command("trace", folder, "0")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    tokens = [int(row[1]) for row in rows]
+    assert sum(tokens) == 65
+    assert [int(row[0]) for row in rows] == [sum(tokens[:place]) for place in range(len(tokens))]
+    for row in rows:
+        first, last = map(int, row[2].split("-"))
+        assert last - first + 1 == int(row[1])
+        assert row[3].startswith("troubles/")
+    beyond = command("trace", folder, "999999")
+    assert (beyond.returncode, "no sequence 999999; its sequences are 0 to" in beyond.stderr) == (1, True)
+
+
 def test_plan_multiplies_what_a_sample_takes(finished: tuple[Path, str]) -> None:
     done = command("plan", finished[0], "--corpus", "200GB", "--cores", "256")
     assert done.returncode == 0, done.stderr

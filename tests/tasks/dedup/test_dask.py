@@ -19,7 +19,7 @@ from tasks.artifact import Workspace
 from tasks.executor import open_executor
 from tasks.raw import list_raw_files
 from tasks.stage import build_artifact
-from tests.conftest import PROJECT, BenchRecords, MakeConfig, build_chain, files_of
+from tests.conftest import PROJECT, MakeConfig, build_chain, files_of
 from tests.tasks.dedup.test_index import SAMPLE_TEXTS, with_repetitions, write_batch
 
 DASK = Path(sys.executable).with_name("dask")
@@ -85,13 +85,10 @@ def when(happens: Callable[[], bool], act: Callable[[], object]) -> threading.Th
     return thread
 
 
-def test_a_worker_killed_in_the_middle_loses_nothing(
-    make_config: MakeConfig, bench_records: BenchRecords, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_worker_killed_in_the_middle_loses_nothing(make_config: MakeConfig, cluster: Cluster, tmp_path: Path) -> None:
     """One is killed during the signatures and replaced, and again one during the candidates of the bands."""
-    texts = [record["text"] for source in ("mindspore_zh", "cpp_zh_tw") for record in bench_records(source, 300)]
-    write_batch(tmp_path / "raw", with_repetitions(texts, 1), 0)
-    config = make_config(normalize={"shard_bytes": 150_000})
+    write_batch(tmp_path / "raw", [text for seed in range(30) for text in with_repetitions(SAMPLE_TEXTS, seed)], 0)
+    config = make_config(normalize={"shard_bytes": 100_000})
     (given,) = build_chain(config, normalize.STAGE)
     drafts = Path(config.workspace) / "artifacts" / "dedup"
     seen: list[int] = []
@@ -118,7 +115,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert len(seen) == 2
     assert seen[0] < shards
     assert seen[1] < 16
-    undisturbed = make_config(normalize={"shard_bytes": 150_000}, workspace=str(tmp_path / "here"))
+    undisturbed = make_config(normalize={"shard_bytes": 100_000}, workspace=str(tmp_path / "here"))
     *_, expected = build_chain(undisturbed, normalize.STAGE, dedup.STAGE)
     assert files_of(folder) == files_of(expected.folder)
     assert expected.manifest.stats["documents_removed:near_duplicate"] > 50
