@@ -112,7 +112,10 @@ def _seconds(part: Part, texts: list[str]) -> float:
 
 def _time_chain(folder: Path, raw: str, workers: int) -> dict[str, tuple[float, float]]:
     """Return stage to seconds and peak memory of its largest process in MB."""
-    config, small = (_config(folder, name, workers) for name in (raw, "small"))
+    config = _config(folder, raw, workers, f"{raw}-{workers}")
+    small = _config(
+        folder, "small", workers, f"small-{raw}-{workers}"
+    )  # its own each time, or it would warm nothing up
     figures: dict[str, tuple[float, float]] = {}
     manifest = warm = None
     for stage in STAGES:
@@ -123,11 +126,11 @@ def _time_chain(folder: Path, raw: str, workers: int) -> dict[str, tuple[float, 
     return figures
 
 
-def _config(folder: Path, raw: str, workers: int) -> RunConfig:
+def _config(folder: Path, raw: str, workers: int, workspace: str) -> RunConfig:
     return RunConfig.model_validate(
         {
             "inputs": [{"path": str(folder / raw), "source": "bench"}],
-            "workspace": str(folder / f"{raw}-runs-{workers}"),
+            "workspace": str(folder / "runs" / workspace),
             "executor": {"workers": workers},
             "normalize": {"shard_bytes": 1 if raw == "small" else SHARD_BYTES},
         }

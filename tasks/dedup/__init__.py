@@ -5,10 +5,10 @@ The passes, each cut into units that can be done again alone, and that read and 
     sign            by shard: signatures, bands, hashes of texts and paragraphs, into the index
     copies          all: the first document with the same text
     candidates      by band and range of keys: pairs that agree in the band
-    estimate        by shard: the similarity of pairs, as their signatures tell it
+    estimate        by some shards: the similarity of pairs, as their signatures tell it
     unsure          all: the documents whose shingles are needed to tell
     shingle         by shard: those shingles
-    verify          by shard: the exact similarity
+    verify          by some shards: the exact similarity
     resolve         all: what becomes of each document, in order
     paragraphs      by range of hashes: what repeats a paragraph of a document that stays
     names           all: ids of the documents that others repeat
@@ -30,6 +30,7 @@ from tasks.dedup.owners import ParagraphRange, find_repeated
 from tasks.dedup.pairs import (
     BandRange,
     NumberedShard,
+    comparisons,
     estimate_pairs,
     find_candidates,
     list_unsure,
@@ -55,21 +56,21 @@ def build(run: StageRun) -> StageResult:
     corpus.save()
     whole = WholeCorpus(config, takedown_ids(config.takedown_file))
     every = [NumberedShard(place, config) for place in range(len(corpus.shards))]
-    new = every[len(earlier) :]
+    compared = comparisons(corpus, config)
     parts = parts_of(corpus.count)
     bands = [BandRange(band, part, parts, config) for band in range(bands_of(config)[0]) for part in range(parts)]
     run.map("copies", find_copies, [whole])
     candidates = run.map("candidates", find_candidates, bands)
-    estimated = run.map("estimate", estimate_pairs, new)
+    estimated = run.map("estimate", estimate_pairs, compared)
     run.map("unsure", list_unsure, [None])
     run.map("shingle", shingle_shard, every)
-    verified = run.map("verify", verify_pairs, new)
+    verified = run.map("verify", verify_pairs, compared)
     resolved = run.map("resolve", resolve_corpus, [whole])
     warn_of_unknown(len(whole.takedown), resolved[0].counts["takedown_ids_found"])
     paragraphs = parts_of(sum(shard.array(corpus.draft, "paragraphs").size for shard in corpus.shards))
     run.map("paragraphs", find_repeated, [ParagraphRange(part, paragraphs, config) for part in range(paragraphs)])
     run.map("names", name_owners, [whole])
-    written = run.map("write", write_shard, new)
+    written = run.map("write", write_shard, every[len(earlier) :])
     reported = run.map("report", write_report, [whole])
     stats = dict(merge_counts([*candidates, *estimated, *verified, *resolved, *written]))
     warn_of_excess(stats["documents_in"] - stats["documents_kept"], stats["documents_in"])

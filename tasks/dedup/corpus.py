@@ -6,6 +6,7 @@ What a pass finds lies in arrays, one file a shard and kind, mapped into memory 
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Corpus:
     def count(self) -> int:
         return self.shards[-1].end if self.shards else 0
 
-    @property
+    @cached_property
     def new(self) -> tuple[Shard, ...]:
         return tuple(shard for shard in self.shards if shard.is_new)
 
@@ -76,7 +77,7 @@ class Corpus:
     def first_new(self) -> int:
         return self.new[0].first if self.new else self.count
 
-    @property
+    @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
         """Number of each shard's first document."""
         return np.array([shard.first for shard in self.shards], np.int64)
@@ -97,8 +98,13 @@ class Corpus:
 
 def load_corpus(draft: Path) -> Corpus:
     """Return what `Corpus.save` has written."""
-    rows = json.loads((draft / "work" / CORPUS_FILE).read_text(encoding="utf-8"))
-    return Corpus(draft, tuple(Shard(**row) for row in rows))
+    file = draft / "work" / CORPUS_FILE
+    return _read_corpus(draft, file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read_corpus(draft: Path, file: Path, _: int) -> Corpus:
+    return Corpus(draft, tuple(Shard(**row) for row in json.loads(file.read_text(encoding="utf-8"))))
 
 
 def index_file(folder: Path, name: str, shard: int | None = None) -> Path:
@@ -107,6 +113,11 @@ def index_file(folder: Path, name: str, shard: int | None = None) -> Path:
 
 def work_file(folder: Path, name: str, *numbers: int) -> Path:
     return folder / "work" / ("-".join([name, *(f"{number:05d}" for number in numbers)]) + ".npy")
+
+
+def work_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of one name that the units of a pass have left, in order."""
+    return sorted((folder / "work").glob(f"{name}-*.npy"))
 
 
 def load(path: Path) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ later document above earlier, so that sorting by number sorts by later document 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from configs.schema import DedupConfig
 from tasks.compiled import compiled
-from tasks.dedup.corpus import JACCARD, SIGNATURES, Corpus, Numbers, Shard, load, load_corpus, save, work_file
+from tasks.dedup.corpus import JACCARD, SIGNATURES, Corpus, Numbers, load, load_corpus, save, work_file, work_files
 from tasks.dedup.shingles import Offsets, Shingles, Texts, distinct_shingles, texts_of
 from tasks.dedup.signatures import Signatures, agreement
 from tasks.documents import read_table
@@ -34,7 +35,8 @@ REPORTED_BESIDE = 0.1
 # Beyond the limit, a bucket's later documents are compared with so many of its first, and so many just before them.
 NEIGHBOURS = 4
 
-RANGE_DOCUMENTS, MOST_RANGES = 65_536, 64
+# Every unit opens the files of all shards, so there are never more than so many units in a pass over pairs.
+RANGE_DOCUMENTS, MOST_RANGES = 250_000, 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,15 @@ class NumberedShard:
     """One unit of a pass over shards. `shard`: its place among all."""
 
     shard: int
+    config: DedupConfig
+
+
+@dataclass(frozen=True)
+class ComparedShards:
+    """One unit of a pass over pairs: whose later documents lie in some consecutive shards. `number`: of the unit."""
+
+    number: int
+    shards: range
     config: DedupConfig
 
 
@@ -121,34 +132,40 @@ def pairs_of_buckets(
     return pairs, hot, hot_documents
 
 
-def estimate_pairs(task: NumberedShard, folder: Path) -> UnitResult:
-    """Write the candidates of one shard's documents: `SIMILAR` where the signatures settle it, and those still unsure."""
+def comparisons(corpus: Corpus, config: DedupConfig) -> list[ComparedShards]:
+    """Return the units of a pass over pairs."""
+    places = range(len(corpus.shards) - len(corpus.new), len(corpus.shards))
+    units = min(MOST_RANGES, len(places))
+    cuts = [len(places) * unit // units for unit in range(units + 1)] if units else [0]
+    return [ComparedShards(unit, places[start:end], config) for unit, (start, end) in enumerate(pairwise(cuts))]
+
+
+def estimate_pairs(task: ComparedShards, folder: Path) -> UnitResult:
+    """Write the candidates of some documents: `SIMILAR` where the signatures settle it, and those still unsure."""
     corpus = load_corpus(folder)
-    shard = corpus.shards[task.shard]
-    pairs = _candidates_of(shard, folder)
+    pairs = _candidates_of(corpus.shards[task.shards[0]].first, corpus.shards[task.shards[-1]].end, folder)
     similar = np.zeros(pairs.size, SIMILAR)
     similar["later"], similar["earlier"] = pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
     if task.config.verify == "signatures":
         similar["similarity"] = _compare(
-            corpus, task.shard, similar, lambda place: corpus.shards[place].array(folder, "signatures"), agreements
+            corpus, task.shards, similar, lambda place: corpus.shards[place].array(folder, "signatures"), agreements
         )
         threshold = task.config.threshold
         similar["step"][similar["similarity"] >= threshold + SURE_ABOVE] = SIGNATURES
         similar = similar[similar["similarity"] >= threshold - DROPPED_BELOW]
     unsure = int(np.count_nonzero(similar["step"] == UNSURE))
     counts = Counter(candidate_pairs=pairs.size, pairs_compared_exactly=unsure)
-    return save(folder, {work_file(folder, "estimated", task.shard): similar}), counts
+    return save(folder, {work_file(folder, "estimated", task.number): similar}), counts
 
 
 def list_unsure(_: None, folder: Path) -> UnitResult:
     """Write for each document whether its shingles are needed."""
     corpus = load_corpus(folder)
     needed = np.zeros(corpus.count, np.bool_)
-    for place, shard in enumerate(corpus.shards):
-        if shard.is_new:
-            similar = load(work_file(folder, "estimated", place))
-            unsure = similar[similar["step"] == UNSURE]
-            needed[unsure["later"]] = needed[unsure["earlier"]] = True
+    for path in work_files(folder, "estimated"):
+        similar = load(path)
+        unsure = similar[similar["step"] == UNSURE]
+        needed[unsure["later"]] = needed[unsure["earlier"]] = True
     return save(folder, {work_file(folder, "needed"): needed}), Counter()
 
 
@@ -168,19 +185,19 @@ def shingle_shard(task: NumberedShard, folder: Path) -> UnitResult:
     return save(folder, arrays), Counter()
 
 
-def verify_pairs(task: NumberedShard, folder: Path) -> UnitResult:
-    """Write `SIMILAR` of one shard's documents, those below the threshold included as far as the report needs them."""
+def verify_pairs(task: ComparedShards, folder: Path) -> UnitResult:
+    """Write `SIMILAR` of some documents, those below the threshold included as far as the report needs them."""
     corpus = load_corpus(folder)
-    similar = np.array(load(work_file(folder, "estimated", task.shard)))
+    similar = np.array(load(work_file(folder, "estimated", task.number)))
     unsure = similar["step"] == UNSURE
 
     def shingles(place: int) -> tuple[Shingles, Offsets]:
         return load(work_file(folder, "shingles", place)), load(work_file(folder, "shingle_ends", place))
 
-    similar["similarity"][unsure] = _compare(corpus, task.shard, similar[unsure], shingles, jaccards)
+    similar["similarity"][unsure] = _compare(corpus, task.shards, similar[unsure], shingles, jaccards)
     similar["step"][unsure] = JACCARD
     similar = similar[similar["similarity"] >= task.config.threshold - REPORTED_BESIDE]
-    return save(folder, {work_file(folder, "similar", task.shard): similar}), Counter(similar_pairs=similar.size)
+    return save(folder, {work_file(folder, "similar", task.number): similar}), Counter(similar_pairs=similar.size)
 
 
 @compiled
@@ -236,30 +253,36 @@ def _row(shard: tuple[Shingles, Offsets], row: int) -> Shingles:
     return hashes[(ends[row - 1] if row else 0) : ends[row]]
 
 
-def _candidates_of(shard: Shard, folder: Path) -> Pairs:
-    """Return the candidate pairs of all bands whose later document is in the shard, sorted."""
+def _candidates_of(first: int, end: int, folder: Path) -> Pairs:
+    """Return the candidate pairs of all bands whose later document lies from `first` to before `end`, sorted."""
+    bounds = np.array([first << 32, end << 32], np.uint64)
     found = [np.empty(0, np.uint64)]
-    for path in sorted((folder / "work").glob("candidates-*.npy")):
+    for path in work_files(folder, "candidates"):
         pairs = load(path)
-        first, last = np.searchsorted(pairs, [np.uint64(shard.first << 32), np.uint64(shard.end << 32)])
-        found.append(np.array(pairs[first:last]))  # copied, so that the file is not kept mapped
+        found.append(
+            np.array(pairs[slice(*np.searchsorted(pairs, bounds))])
+        )  # copied, so as not to keep the file mapped
     return np.unique(np.concatenate(found))
 
 
 def _compare(
     corpus: Corpus,
-    shard: int,
+    shards: range,
     pairs: npt.NDArray[np.void],
     load_shard: Callable[[int], Any],
     compare: Callable[[Any, Offsets, Any, Offsets], npt.NDArray[np.float64]],
 ) -> npt.NDArray[np.float64]:
-    """Return the similarity of pairs whose later document is in `shard`, going through the shards of the earlier ones."""
+    """Return the similarity of pairs whose later documents are in `shards`; the shards of the earlier ones pass by once."""
     similarity = np.empty(len(pairs), np.float64)
-    own = load_shard(shard)
+    own = {place: load_shard(place) for place in shards}
+    own_places = corpus.shard_of(pairs["later"])
     for place, chosen in _by_value(corpus.shard_of(pairs["earlier"])):
-        own_rows = pairs["later"][chosen].astype(np.int64) - corpus.shards[shard].first
-        rows = pairs["earlier"][chosen].astype(np.int64) - corpus.shards[place].first
-        similarity[chosen] = compare(own, own_rows, load_shard(place), rows)
+        there = load_shard(place)
+        for own_place, inside in _by_value(own_places[chosen]):
+            these = chosen[inside]
+            own_rows = pairs["later"][these].astype(np.int64) - corpus.shards[own_place].first
+            rows = pairs["earlier"][these].astype(np.int64) - corpus.shards[place].first
+            similarity[these] = compare(own[own_place], own_rows, there, rows)
     return similarity
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from configs.schema import DedupConfig
-from tasks.dedup.corpus import DECISION_FILE, KEPT, Corpus, Numbers, index_file, load, load_corpus, work_file
+from tasks.dedup.corpus import DECISION_FILE, KEPT, Corpus, Numbers, index_file, load, load_corpus, work_files
 from tasks.dedup.owners import FREQUENT
 from tasks.dedup.pairs import SIMILAR, jaccard
 from tasks.dedup.resolve import WholeCorpus
@@ -78,17 +78,16 @@ def _clusters(folder: Path) -> list[dict[str, Any]]:
 
 def _most_frequent(folder: Path) -> Any:
     """Return `FREQUENT` of the paragraphs of which the most copies went."""
-    frequent = np.concatenate([np.empty(0, FREQUENT), *map(load, sorted((folder / "work").glob("frequent-*.npy")))])
+    frequent = np.concatenate([np.empty(0, FREQUENT), *map(load, work_files(folder, "frequent"))])
     return frequent[np.lexsort((frequent["start"], frequent["owner"], -frequent["copies"].astype(np.int64)))][:LARGEST]
 
 
 def _near_threshold(corpus: Corpus, threshold: float) -> Any:
     """Return `SIMILAR` of pairs near the threshold, sampled evenly by similarity."""
     sampled = [np.empty(0, SIMILAR)]
-    for place, shard in enumerate(corpus.shards):
-        if shard.is_new:
-            similar = load(work_file(corpus.draft, "similar", place))
-            sampled.append(_evenly(similar[np.abs(similar["similarity"] - threshold) <= NEAR], SAMPLED_PAIRS * 5))
+    for path in work_files(corpus.draft, "similar"):
+        similar = load(path)
+        sampled.append(_evenly(similar[np.abs(similar["similarity"] - threshold) <= NEAR], SAMPLED_PAIRS * 5))
     return _evenly(np.concatenate(sampled), SAMPLED_PAIRS)
 
 

@@ -29,7 +29,7 @@ from tasks.dedup.corpus import (
     save,
     work_file,
 )
-from tasks.dedup.pairs import REPORTED_BESIDE
+from tasks.dedup.pairs import REPORTED_BESIDE, comparisons
 from tasks.documents import read_table
 from tasks.stage import UnitResult
 
@@ -78,10 +78,10 @@ def resolve_corpus(task: WholeCorpus, folder: Path) -> UnitResult:
         decisions["duplicate_of"][decided.size :] = KEPT
         decisions["similarity"][decided.size :] = 0
         decisions["step"][decided.size :] = STAYS
-        for place, shard in enumerate(corpus.shards):
-            if shard.is_new:
-                similar = np.array(load(work_file(folder, "similar", place)))
-                decide(decisions, first_copy, (shard.first, shard.end), similar, threshold)
+        for unit in comparisons(corpus, config):
+            first, last = corpus.shards[unit.shards[0]], corpus.shards[unit.shards[-1]]
+            similar = np.array(load(work_file(folder, "similar", unit.number)))
+            decide(decisions, first_copy, (first.first, last.end), similar, threshold)
         removed = decisions["duplicate_of"][decided.size :] != KEPT
         counts[f"removed_at_threshold:{threshold:.2f}"] = int(np.count_nonzero(removed))
     known = np.array(task.takedown, np.uint64)

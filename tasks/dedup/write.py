@@ -22,6 +22,7 @@ from tasks.dedup.corpus import (
     load,
     load_corpus,
     work_file,
+    work_files,
 )
 from tasks.dedup.owners import REPEATED
 from tasks.dedup.pairs import NumberedShard
@@ -51,7 +52,7 @@ def name_owners(_: WholeCorpus, folder: Path) -> UnitResult:
     """Write the ids of the documents that others repeat, wholly or in a paragraph."""
     corpus = load_corpus(folder)
     owner = load(index_file(folder, DECISION_FILE))["duplicate_of"]
-    files = [*(folder / "work").glob("repeated-*.npy"), *(folder / "work").glob("frequent-*.npy")]
+    files = [*work_files(folder, "repeated"), *work_files(folder, "frequent")]
     named = np.zeros(corpus.count, np.bool_)
     named[owner[owner != KEPT]] = True
     for path in files:
@@ -113,7 +114,7 @@ def write_shard(task: NumberedShard, folder: Path) -> UnitResult:
 def _repeated_of(folder: Path, shard: Shard) -> Any:
     """Return `REPEATED` of one shard's documents, by rows of the shard, sorted."""
     found = [np.empty(0, REPEATED)]
-    for path in sorted((folder / "work").glob("repeated-*.npy")):
+    for path in work_files(folder, "repeated"):
         repeated = load(path)
         first, end = np.searchsorted(repeated["document"], [shard.first, shard.end])
         found.append(np.array(repeated[first:end]))
