@@ -121,8 +121,8 @@ class DedupConfig(Section):
     paragraph_copies: int = Field(default=1, ge=1)
     """So many documents, the first ones, keep a repeated paragraph."""
     edge_characters: int = Field(default=8, ge=0)
-    """Among the first and last two paragraphs of a document, shorter ones, down to this length, are taken for the
-    headers and footers of their source when `edge_copies` earlier documents have them; 0 leaves them all."""
+    """A shorter paragraph, down to this length, with which a document begins or ends is taken for a header or footer of
+    its source when `edge_copies` earlier documents begin or end with it; 0 leaves them all."""
     edge_copies: int = Field(default=10, ge=1)
     min_characters_left: int = Field(default=40, ge=0)
     """A document that loses paragraphs and keeps fewer characters goes."""

@@ -1,8 +1,8 @@
 """Texts with white space folded, and their paragraphs: what is compared exactly.
 
-A repeated paragraph is a licence note, a reader's note, a passage that was copied; an edge is one of the first and last
-two blocks of a document, where the headers and footers of its source stand, mostly short. Code, tables and headings are
-never among them.
+A repeated paragraph is a licence note, a reader's note, a passage that was copied; an edge is the first or the
+last block of a document, where the header or footer of its source stands, mostly short. Code, tables and headings are never
+among them, nor entries of lists, which would be missed between their neighbours.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tasks.blocks import LIST, PARAGRAPH, scan_blocks
+from tasks.blocks import PARAGRAPH, scan_blocks
 from tasks.code_points import CodePoints
 from tasks.compiled import compiled
 from tasks.dedup.shingles import SPACE, Offsets, Texts, Utf8, decode, is_space
@@ -23,7 +23,6 @@ PARAGRAPHS = np.dtype([("hash", "u8"), ("document", "u4"), ("start", "u4"), ("en
 with the blank lines that follow."""
 Paragraphs = npt.NDArray[np.void]
 
-EDGE_BLOCKS = 2
 # Bytes with which no white space begins.
 NEVER_SPACE = np.array([not (byte <= SPACE or 0xC2 <= byte <= 0xE3) for byte in range(256)])
 Spans = npt.NDArray[np.int64]
@@ -93,7 +92,7 @@ def find_paragraphs(texts: Texts, min_characters: int, edge_characters: int) -> 
     """Return the paragraphs of at least `min_characters`, and the edges of at least `edge_characters`; 0 asks for none."""
     count = texts.offsets.size - 1
     most = texts.data.size // min_characters if min_characters else 0
-    spans = np.empty((most + 2 * EDGE_BLOCKS * count, 4), np.int64)
+    spans = np.empty((most + 2 * count, 4), np.int64)
     found = 0
     for index in range(count):
         points = decode(texts.data[texts.offsets[index] : texts.offsets[index + 1]])
@@ -102,10 +101,10 @@ def find_paragraphs(texts: Texts, min_characters: int, edge_characters: int) -> 
         for block in range(len(blocks)):
             start, stop, kind = blocks[block, 0], blocks[block, 1], blocks[block, 2]
             first_byte, byte = byte, byte + _bytes_of(points[start:stop])
-            if kind not in (PARAGRAPH, LIST):
+            if kind != PARAGRAPH:
                 continue
             length = _stripped_length(points[start:stop])
-            at_edge = block < EDGE_BLOCKS or block >= len(blocks) - EDGE_BLOCKS
+            at_edge = block in (0, len(blocks) - 1)
             is_long = min_characters and length >= min_characters
             is_edge = edge_characters and at_edge and length >= edge_characters
             if is_long or is_edge:
