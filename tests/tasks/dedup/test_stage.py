@@ -89,7 +89,8 @@ def test_a_repeated_paragraph_stays_in_the_first_document_alone(make_config: Mak
 
 
 def test_code_tables_and_entries_of_lists_are_never_taken_for_repeated_paragraphs() -> None:
-    text = f"```python\n{'x = 1  # 很长的一行代码' * 10}\n```\n\n- {'参数的说明' * 20}\n\n| 列 |\n| - |\n| {'值' * 80} |\n\n{'普通段落' * 20}"
+    code, entry = f"```python\n{'x = 1  # 很长的一行代码' * 10}\n```", f"- {'参数的说明' * 20}"
+    text = f"{code}\n\n{entry}\n\n| 列 |\n| - |\n| {'值' * 80} |\n\n{'普通段落' * 20}"
     data = text.encode()
     found = hash_paragraphs(texts_of(pa.chunked_array([[text]])), ["s"], 60, 8)
     assert [data[row["start"] : row["end"]].decode() for row in found] == ["普通段落" * 20]
