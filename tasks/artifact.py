@@ -150,6 +150,14 @@ class Workspace:
     def open(self, manifest: Manifest) -> Artifact:
         return Artifact(self.folder(manifest.stage, manifest.key), manifest)
 
+    def manifest(self, stage: ArtifactName, key: str) -> Manifest:
+        """Return the manifest of an artifact that must be there.
+
+        Raises:
+            PipelineError: it is not.
+        """
+        return read_manifest(self.folder(stage, key))
+
     def find(self, stage: ArtifactName, key: str) -> Manifest | None:
         """Return the manifest of a whole, undamaged artifact, or None where there is none."""
         folder = self.folder(stage, key)

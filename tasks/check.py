@@ -8,8 +8,8 @@ from pathlib import Path
 from configs.errors import PipelineError
 from configs.schema import RunConfig
 from tasks import dedup, filter, normalize
-from tasks.pack.tokenizer import load_tokenizer, named_pad_token, token_ids, tokenizer_file
 from tasks.raw import find_files
+from tasks.tokenizer.sources import check_tokenizer
 
 
 def problems(config: RunConfig) -> list[str]:
@@ -33,10 +33,13 @@ def _error_of(attempt: Callable[[], object]) -> str | None:
 
 
 def _check_tokenizer(config: RunConfig) -> None:
-    section = config.pack.tokenizer
-    if section.path is not None:
-        file = tokenizer_file(section.path)
-        token_ids(load_tokenizer(file), section.eos_token, named_pad_token(file))
+    tokenizer = check_tokenizer(config.pack.tokenizer)
+    size = config.pack.tokenizer.vocab_size if tokenizer is None else tokenizer.vocab_size
+    if config.model.vocab_size is not None and config.model.vocab_size < size:
+        raise PipelineError(
+            f"model.vocab_size: {config.model.vocab_size} is less than the tokenizer's {size} tokens; leave it out, "
+            "or write at least that"
+        )
 
 
 def _impossible_settings(config: RunConfig) -> Iterator[str]:

@@ -23,8 +23,9 @@ from tasks.code_points import LF, CodePoints, code_points, is_blank
 from tasks.compiled import compiled
 from tasks.documents import CHUNKS, read_table, write_table
 from tasks.files import checksum
-from tasks.pack.tokenizer import load_tokenizer, tokenizer_file
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
+from tasks.tokenizer import Source, load
+from tasks.tokenizer.sources import find_source
 from tasks.verbatim import Mask, scan
 
 HEADING_MARKS = re.compile(r"^\s*#{1,6}\s+|\s+#*\s*$|</?h[1-6][^>]*>|^\\[a-z]+\*?(?:\[[^\]]*\])?\{|\}\s*$")
@@ -50,7 +51,7 @@ class MeasureTokens:
     """The work of the unit that measures the tokenizer, if one is configured."""
 
     documents: tuple[Path, ...]
-    tokenizer: Path
+    tokenizer: Source
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class Piece:
 def build(run: StageRun) -> StageResult:
     config, shards = run.config.chunk, run.artifact("filter").shards
     ratio = config.characters_per_token
-    path = run.config.pack.tokenizer.path
-    if path is not None:
-        (measured,) = run.map("tokenizer", measure_tokens, [MeasureTokens(tuple(shards), tokenizer_file(path))])
+    source = find_source(run.config.pack.tokenizer)
+    if source is not None:
+        (measured,) = run.map("tokenizer", measure_tokens, [MeasureTokens(tuple(shards), source)])
         ratio = measured.counts["characters"] / max(1, measured.counts["tokens"]) or ratio
     characters = run.config.pack.seq_length * ratio
     target, floor = (
@@ -92,11 +93,10 @@ def build(run: StageRun) -> StageResult:
 
 def measure_tokens(task: MeasureTokens, folder: Path) -> UnitResult:
     """Count characters and tokens of documents spread evenly over the corpus."""
-    tokenizer = load_tokenizer(task.tokenizer)
     texts = pa.concat_tables(read_table(path, ["text"]) for path in task.documents)["text"]
     places = pa.array(range(0, len(texts), max(1, len(texts) // SAMPLE_DOCUMENTS)), pa.int64())
     sample = texts.take(places).to_pylist()
-    tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(sample, add_special_tokens=False))
+    tokens = sum(ids.size for ids in load(task.tokenizer, "").encode(sample))
     return {}, Counter(characters=sum(map(len, sample)), tokens=tokens)
 
 
@@ -139,8 +139,9 @@ def split_chunks(text: str, target: int, floor: int = 0) -> list[Chunk]:
 def settings(config: RunConfig) -> dict[str, Any]:
     """Return what decides the output: of a tokenizer its content does, and then the configured estimate does not."""
     section: dict[str, Any] = config.chunk.model_dump() | {"seq_length": config.pack.seq_length}
-    if config.pack.tokenizer.path is not None:
-        section["characters_per_token"] = checksum(tokenizer_file(config.pack.tokenizer.path))
+    source = find_source(config.pack.tokenizer)
+    if source is not None:
+        section["characters_per_token"] = checksum(source.file)
     return section
 
 
@@ -237,7 +238,7 @@ def _title(heading: str) -> str:
 STAGE = Stage(
     name="chunk",
     version=2,
-    libraries=("pyarrow", "tokenizers"),
+    libraries=("pyarrow", "tokenizers", "tiktoken", "sentencepiece"),
     settings=settings,
     build=build,
 )

@@ -5,21 +5,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
 from tasks.artifact import Artifact, ArtifactFile, read_manifest
 from tasks.dedup.report import REPORT
-from tasks.pack import SEQUENCES, SPANS
-from tasks.pack.tokenizer import TOKENIZER_FILE, load_tokenizer
+from tasks.pack.dataset import Dataset
+from tasks.pack.report import DOCUMENT_END
 from tasks.train.launch import METRICS
 from tasks.train.stages import norm_or_overflow, read_metrics
 
 EXCERPT_CHARACTERS, SHORT_EXCERPT = 300, 60
 DOCUMENT_STAGES = ("normalize", "dedup", "filter")
-DOCUMENT_END = "⟦end of document⟧"
 
 
 def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
@@ -39,6 +37,8 @@ def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
                 yield from _show_report(artifact, samples)
             case "chunk":
                 yield from _show_chunks(artifact, samples)
+            case "tokens":
+                yield from _show_tokens(artifact, samples)
             case "pack":
                 yield from _show_sequences(artifact, samples)
             case _:
@@ -75,38 +75,19 @@ def explain_document(folder: Path, document: str) -> Iterator[str]:
         yield _excerpt(row["text"])
 
 
-def decode_sequence(artifact: Artifact, sequence: int) -> Iterator[tuple[str, str, bool]]:
-    """Yield, for each run of a packed sequence: document id, text, and whether the document ends with it.
-
-    A run may begin or end inside a character; its bytes then show as U+FFFD.
-    """
-    tokenizer = load_tokenizer(artifact.folder / "tokenizer" / TOKENIZER_FILE)
-    eos = artifact.manifest.stats["eos_id"]
-    ids = np.load(artifact.folder / SEQUENCES, mmap_mode="r")[sequence].tolist()
-    spans = pq.read_table(artifact.folder / SPANS, filters=[("sequence", "=", sequence)]).to_pylist()
-    for span in spans:
-        run = ids[span["start"] : span["start"] + span["tokens"]]
-        ends = run[-1] == eos
-        yield span["document_id"], tokenizer.decode(run[:-1] if ends else run, skip_special_tokens=False), ends
-
-
-def trace_sequence(folder: Path, sequence: int) -> Iterator[str]:
+def trace_sequence(folder: Path, sequence: int, split: str = "train") -> Iterator[str]:
     """Yield the lines that say from which tokens of which documents a packed sequence was made.
 
     Raises:
-        PipelineError: the folder is no token dataset, or has no such sequence.
+        PipelineError: the folder is no token dataset, or has no such split or sequence.
     """
     artifact = Artifact(folder, read_manifest(folder))
     if artifact.manifest.stage != "pack":
         raise PipelineError(f"{folder}: an artifact of {artifact.manifest.stage}; give one of pack")
-    count = artifact.manifest.stats["sequences"]
-    if not 0 <= sequence < count:
-        raise PipelineError(f"{folder}: no sequence {sequence}; its sequences are 0 to {count - 1}")
     yield "    from  tokens  of the document  document"
-    spans = pq.read_table(artifact.folder / SPANS, filters=[("sequence", "=", sequence)]).to_pylist()
-    for span in spans:
-        place = f"{span['document_start']}-{span['document_start'] + span['tokens'] - 1}"
-        yield f"{span['start']:8d}{span['tokens']:8d}{place:>17}  {span['document_id']}"
+    for span in Dataset(folder, split).spans(sequence):
+        place = f"{span.document_start}-{span.document_start + span.tokens - 1}"
+        yield f"{span.start:8d}{span.tokens:8d}{place:>17}  {span.document}"
 
 
 def _describe(artifact: Artifact) -> Iterator[str]:
@@ -150,10 +131,18 @@ def _show_chunks(artifact: Artifact, samples: int) -> Iterator[str]:
 
 
 def _show_sequences(artifact: Artifact, samples: int) -> Iterator[str]:
-    for sequence in _evenly(artifact.manifest.stats["sequences"], samples):
+    dataset = Dataset(artifact.folder)
+    for sequence in _evenly(len(dataset), samples):
         yield f"\n── sequence {sequence}"
-        for document, text, ends in decode_sequence(artifact, sequence):
-            yield f"[{document}] {text}{DOCUMENT_END if ends else ''}"
+        for span, texts in dataset.decoded(sequence):
+            yield f"[{span.document}] {''.join(texts)}{DOCUMENT_END if span.ends else ''}"
+
+
+def _show_tokens(artifact: Artifact, samples: int) -> Iterator[str]:
+    files = [file for file in artifact.manifest.files if file.name.startswith("documents-")]
+    yield "\n  tokens  characters  document"
+    for row in _sample(artifact, files, samples):
+        yield f"{row['tokens']:8d}{row['characters']:12d}  {row['id']}"
 
 
 def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:

@@ -1,273 +1,413 @@
-"""Chunks to the token dataset: sequences of seq_length + 1 token ids, as MindRecord, with the tokenizer that made them.
+"""Documents to the token dataset: sequences of seq_length + 1 ids, in every format that is asked for.
 
-Four passes, each restartable: train or copy the tokenizer, encode each shard, place the documents' tokens in sequences,
-write MindRecord and read it back. `spans.parquet` says for every run of tokens which document it came from.
+Passes, each restartable: tokenize (an artifact of its own, `tokens`), plan where every token goes, write and check the
+shards, write MindRecord and Megatron files and read them back by MindSpore's and mindformers' own readers, report.
+
+    train.json, train-00000.bin     the sequences, and what they are; also held_out
+    train-00000.spans.parquet       which run of tokens came from which document
+    documents-00000.parquet         the documents: id, source, tokens, characters
+    mindrecord/, megatron/          as mindformers reads them
+    tokenizer/                      the tokenizer that made them
+    report.html, report.json        figures, and sequences as text with document ends marked
 """
 
+import logging
+import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.lib.format import open_memmap
 
 from configs.errors import PipelineError
-from configs.schema import PackConfig, RunConfig, TokenizerConfig
-from tasks.artifact import UnitRecord
-from tasks.documents import write_table
-from tasks.files import atomic_path, checksum, write_array
-from tasks.pack.sequences import (
-    DocumentTokens,
-    Indices,
-    Spans,
-    copies_by_weight,
-    fill_sequences,
-    place_documents,
-    token_dtype,
+from configs.schema import PackConfig, RunConfig
+from tasks.artifact import Artifact, Manifest, UnitRecord, Workspace, merge_counts
+from tasks.documents import read_table
+from tasks.files import write_array, write_json
+from tasks.pack import tokens as tokenized
+from tasks.pack.chunks import chunk_runs
+from tasks.pack.corpus import Corpus
+from tasks.pack.held_out import HoldOutShard, choose_shard, compare_shard, held_out_documents
+from tasks.pack.megatron import WriteMegatron, groups, write_megatron
+from tasks.pack.plan import Indices, Plan, Runs, best_fit, concat, copies_by_weight, cut_documents, whole_documents
+from tasks.pack.report import WriteReport, alarms, source_figures, write_report
+from tasks.pack.tokens import token_dtype
+from tasks.pack.write import ShardPlace, WriteShard, plan_folder, write_shard
+from tasks.stage import Stage, StageResult, StageRun, UnitResult, build_artifact
+from tasks.tokenizer import TokenIds
+from tasks.train.launch import (
+    MEGATRON_CHECKED,
+    DatasetFiles,
+    RecordFile,
+    WriteMindRecord,
+    read_megatron,
+    write_mindrecord,
 )
-from tasks.pack.tokenizer import (
-    PAD_TOKEN,
-    SETTINGS_FILE,
-    TOKENIZER_FILE,
-    TokenIds,
-    load_tokenizer,
-    named_pad_token,
-    save_tokenizer,
-    token_ids,
-    tokenizer_file,
-    train_tokenizer,
-)
-from tasks.stage import Stage, StageResult, StageRun, UnitResult
-from tasks.train.launch import write_mindrecord
 
-SEQUENCES = "sequences.npy"
-SPANS = "spans.parquet"
-MINDRECORD = "sequences.mindrecord"
-ENCODE_BATCH = 1000
-# A vocabulary settles long before a corpus ends; more text than this only costs memory.
-TRAINING_CHARACTERS = 200_000_000
+logger = logging.getLogger("mindpretrain")
+
+TRAIN, HELD_OUT = "train", "held_out"
+MINDRECORD, MEGATRON = "mindrecord", "megatron"
+SHARDS_A_PROCESS = 8
 
 
 @dataclass(frozen=True)
-class MakeTokenizer:
-    """The work of the first pass's one unit. `stride`: every how manieth chunk a trained tokenizer sees."""
+class PlanTokens:
+    """The work of the planning pass's one unit."""
 
+    tokens: Path
+    """Folder of the tokens artifact."""
     chunks: tuple[Path, ...]
-    stride: int
-    config: TokenizerConfig
+    holds_out: bool
+    config: RunConfig
 
 
 @dataclass(frozen=True)
-class EncodeShard:
-    """The work of one unit of the second pass."""
+class DescribeSplit:
+    """The work of the unit that writes a split's header."""
 
-    index: int
-    chunks: Path
-    ids: TokenIds
-
-
-@dataclass(frozen=True)
-class PlaceTokens:
-    """The work of the third pass's one unit."""
-
-    chunks: tuple[Path, ...]
+    split: str
+    places: tuple[ShardPlace, ...]
     config: PackConfig
+    dtype: str
     ids: TokenIds
-    weights: dict[str, float]
-    """Source to how often its documents are taken."""
-    seed: int
 
 
 def build(run: StageRun) -> StageResult:
-    config, chunks = run.config.pack, tuple(run.artifact("chunk").shards)
-    characters = run.artifact("chunk").manifest.stats["characters"]
-    stride = max(1, -(-characters // TRAINING_CHARACTERS))
-    made = run.map("tokenizer", make_tokenizer, [MakeTokenizer(chunks, stride, config.tokenizer)])
-    ids = TokenIds(**{name: made[0].counts[name] for name in ("vocab_size", "eos", "pad")})
-    encoded = run.map("encode", encode_shard, [EncodeShard(index, path, ids) for index, path in enumerate(chunks)])
-    placed = run.map("place", place_tokens, [PlaceTokens(chunks, config, ids, _weights(run.config), run.config.seed)])
-    written = run.map("mindrecord", write_dataset, [run.draft.folder])
-    counts = placed[0].counts
-    stats = _stats(counts, encoded, ids, characters)
-    return StageResult([file for record in [*made, *placed, *written] for file in record.files], stats)
+    config, workspace = run.config.pack, Workspace(Path(run.config.workspace))
+    chunked = run.artifact("chunk")
+    filtered = workspace.manifest("filter", chunked.manifest.inputs[0])
+    made = build_artifact(tokenized.STAGE, run.config, [filtered], run.executor)
+    tokens = workspace.open(made)
+    ids = TokenIds(**{name: made.stats[name] for name in ("vocab_size", "eos", "bos", "pad")})
+    dtype = _stored_dtype(config, ids)
+    _check_ids(run.config, ids)
+    documents = tuple(workspace.open(filtered).shards)
+    chosen = _hold_out(run, documents, made)
+    plan = PlanTokens(tokens.folder, tuple(chunked.shards), bool(chosen), run.config)
+    (planned,) = run.map("plan", plan_tokens, [plan])
+    places = _places(config, Counter(planned.counts), dtype)
+    shard = partial(
+        WriteShard, corpus=tokens.folder, stride=_stride(config), width=config.seq_length + 1, ids=ids, dtype=dtype
+    )
+    written = run.map("shard", write_shard, [shard(place) for place in places])
+    headers = [
+        DescribeSplit(split, of_split, config, dtype, ids)
+        for split in (TRAIN, HELD_OUT)
+        if (of_split := _of_split(places, split))
+    ]
+    described = run.map("header", describe_split, headers)
+    copied = run.map("copy", copy_files, [tokens.folder])
+    records = [*chosen, planned, *written, *described, *copied]
+    if MINDRECORD in config.outputs:
+        records += run.map("mindrecord", write_mindrecord_shards, _mindrecord_work(run, places, written))
+    if MEGATRON in config.outputs:
+        megatron = run.map("megatron", write_megatron, _megatron_work(tokens, config, Counter(planned.counts)))
+        records += [*megatron, *run.map("read-megatron", check_megatron, [_expected(megatron)])]
+    stats = _stats(made, planned.counts, written, config)
+    names = tuple(place.name for place in _of_split(places, TRAIN))
+    records += run.map("report", write_report, [WriteReport(names, tokens.folder, stats, config, ids)])
+    stats["alarms"] = alarms(run.draft.folder)
+    for alarm in stats["alarms"]:
+        logger.warning("pack: %s", alarm)
+    return StageResult(
+        [file for record in records for file in record.files if not file.name.startswith("work/")], stats
+    )
 
 
-def make_tokenizer(task: MakeTokenizer, folder: Path) -> UnitResult:
-    """Write `tokenizer/`, a Hugging Face folder."""
-    if task.config.path is None:
-        pad_token: str | None = PAD_TOKEN
-        tokenizer = train_tokenizer(_sampled_texts(task), task.config)
-    else:
-        file = tokenizer_file(task.config.path)
-        pad_token = named_pad_token(file)
-        tokenizer = load_tokenizer(file)
-    ids = token_ids(tokenizer, task.config.eos_token, pad_token)
-    save_tokenizer(tokenizer, folder / "tokenizer", task.config.eos_token, pad_token)
-    files: dict[str, int | None] = {f"tokenizer/{name}": None for name in (TOKENIZER_FILE, SETTINGS_FILE)}
-    return files, Counter(vocab_size=ids.vocab_size, eos=ids.eos, pad=ids.pad)
-
-
-def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
-    """Write the token ids of one shard of chunks, and how many each of its documents has, eos included."""
-    tokenizer = load_tokenizer(folder / "tokenizer" / TOKENIZER_FILE)
-    token_file, length_file = _shard_files(folder, task.index)
-    dtype = token_dtype(task.ids.vocab_size)
-    lengths: list[int] = []
-    open_document = chunks = 0
-    with atomic_path(token_file) as temporary, temporary.open("wb") as stream:
-        for batch in pq.ParquetFile(task.chunks).iter_batches(ENCODE_BATCH, columns=["text", "last"]):
-            encodings = tokenizer.encode_batch_fast(batch["text"].to_pylist(), add_special_tokens=False)
-            for encoding, last in zip(encodings, batch["last"].to_pylist(), strict=True):
-                ids = [*encoding.ids, task.ids.eos] if last else encoding.ids
-                stream.write(np.array(ids, dtype).tobytes())
-                open_document += len(ids)
-                chunks += 1
-                if last:
-                    lengths.append(open_document)
-                    open_document = 0
-    write_array(length_file, np.array(lengths, np.int64))
-    names = [path.relative_to(folder).as_posix() for path in (token_file, length_file)]
-    return dict.fromkeys(names), Counter(tokens=sum(lengths), documents=len(lengths), chunks=chunks)
-
-
-def place_tokens(task: PlaceTokens, folder: Path) -> UnitResult:
-    """Write `sequences.npy` and `spans.parquet`, and check that every token is accounted for.
+def plan_tokens(task: PlanTokens, folder: Path) -> UnitResult:
+    """Say where every token goes: one plan for each pass over the training documents, and one for the held-out ones.
 
     Raises:
-        PipelineError: the corpus has not enough tokens for one sequence.
+        PipelineError: there are not enough tokens for one sequence.
     """
-    width = task.config.seq_length + 1
-    lengths_by_shard = [np.load(_shard_files(folder, index)[1]) for index in range(len(task.chunks))]
-    lengths = np.concatenate([np.empty(0, np.int64), *lengths_by_shard])
-    sources = _sources(task.chunks)
-    copies = copies_by_weight(np.array([task.weights[source] for source in sources]), task.seed)
-    taken = int((lengths * copies).sum())
-    if taken < width:
-        raise PipelineError(
-            f"pack: the corpus has {taken} tokens, less than one sequence of pack.seq_length "
-            f"{task.config.seq_length} + 1; add documents or lower seq_length"
-        )
-    dtype = token_dtype(task.ids.vocab_size)
-    tokens = DocumentTokens(
-        shards=tuple(_map_tokens(_shard_files(folder, index)[0], dtype) for index in range(len(task.chunks))),
-        shard_of=np.repeat(np.arange(len(lengths_by_shard)), [part.size for part in lengths_by_shard]),
-        offset=np.concatenate([np.empty(0, np.int64), *(np.cumsum(part) - part for part in lengths_by_shard)]),
+    config, seed, width = task.config.pack, task.config.seed, task.config.pack.seq_length + 1
+    sources = [place.source for place in task.config.inputs]
+    corpus = Corpus.read(task.tokens, len(task.chunks), sources)
+    files = corpus.save(folder)
+    held_out, moved_back = held_out_documents(folder, len(task.chunks) if task.holds_out else 0, corpus.lengths.size)
+    chunks = chunk_runs(corpus, task.chunks) if config.strategy == "best_fit" or config.shuffle == "chunks" else None
+    weights = np.array([place.weight for place in task.config.inputs])
+    copies = copies_by_weight(weights[corpus.sources], seed)
+    counts = Counter(held_out_near_duplicates=moved_back)
+    for split, taken in ((TRAIN, np.where(held_out, 0, copies)), (HELD_OUT, held_out.astype(np.int64))):
+        write_array(plan_folder(folder, f"copies-{split}.npy"), taken)
+        tokens = int((corpus.lengths * taken).sum())
+        if split == TRAIN and tokens < width:
+            raise PipelineError(
+                f"pack: the corpus has {tokens} tokens, less than one sequence of pack.seq_length "
+                f"{config.seq_length} + 1; add documents or lower seq_length"
+            )
+        for epoch in range(config.epochs if split == TRAIN else 1):
+            plan = _plan(config, corpus.lengths, taken, chunks, np.random.default_rng([seed, epoch, split == HELD_OUT]))
+            name = f"{split}-{epoch}"
+            files += plan.save(plan_folder(folder, name))
+            counts[f"sequences:{name}"] = plan.order.size
+            counts += Counter({f"dropped:{split}": plan.dropped, f"covered:{split}": plan.covered})
+            counts[f"ends:{split}"] += plan.ended(corpus.lengths)
+        counts += Counter({f"tokens:{split}": tokens, f"documents:{split}": int((taken * (corpus.lengths > 0)).sum())})
+        if split == TRAIN:
+            counts += Counter(
+                {f"source:{name}": number for name, number in source_figures(corpus, taken, sources).items()}
+            )
+    files += [plan_folder(folder, f"copies-{split}.npy") for split in (TRAIN, HELD_OUT)]
+    return {file.relative_to(folder).as_posix(): None for file in files}, counts
+
+
+def describe_split(task: DescribeSplit, folder: Path) -> UnitResult:
+    """Write the JSON header of a split's .bin files."""
+    header = {
+        "format": "token ids, row after row, without a header; rows overlap by one token where they go on",
+        "dtype": task.dtype,
+        "byte_order": "little",
+        "seq_length": task.config.seq_length,
+        "tokens_a_row": task.config.seq_length + 1,
+        "vocab_size": task.ids.vocab_size,
+        "eos": task.ids.eos,
+        "bos": task.ids.bos,
+        "pad": task.ids.pad,
+        "files": [{"name": f"{place.name}.bin", "rows": place.sequences} for place in task.places],
+    }
+    write_json(folder / f"{task.split}.json", header)
+    return {f"{task.split}.json": None}, Counter()
+
+
+def copy_files(tokens: Path, folder: Path) -> UnitResult:
+    """Copy the tokenizer and the list of documents, so that the dataset can be read without the artifacts before it."""
+    files: dict[str, int | None] = {}
+    for path in sorted([*tokens.glob("documents-*.parquet"), *(tokens / tokenized.FOLDER).iterdir()]):
+        name = path.relative_to(tokens).as_posix()
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / name)
+        files[name] = read_table(path, []).num_rows if path.suffix == ".parquet" else None
+    return files, Counter()
+
+
+def write_mindrecord_shards(task: WriteMindRecord, folder: Path) -> UnitResult:
+    """Write shards as MindRecord. MindSpore does it, in a process of its own, and reads them back."""
+    write_mindrecord(task)
+    names = [file.target.relative_to(folder).as_posix() for file in task.files]
+    return {f"{name}{suffix}": None for name in names for suffix in ("", ".db")}, Counter()
+
+
+def check_megatron(expected: dict[str, tuple[int, int]], folder: Path) -> UnitResult:
+    """Read the Megatron files by mindformers' own reader; count and checksum must be those that were written."""
+    read_megatron(folder / MEGATRON, expected)
+    return {f"{MEGATRON}/{MEGATRON_CHECKED}": None}, Counter()
+
+
+def dataset_files(dataset: Artifact, config: RunConfig) -> DatasetFiles:
+    """Return what a training on a pack artifact reads.
+
+    Raises:
+        PipelineError: the model's vocabulary is too small for it.
+    """
+    stats, kind = dataset.manifest.stats, config.training.dataset
+    _check_model(config, stats["vocab_size"])
+    suffix = {MINDRECORD: ".mindrecord", MEGATRON: ".idx"}[kind]
+    found = [file.name for file in dataset.manifest.files if file.name.startswith(f"{kind}/{TRAIN}-")]
+    paths = [dataset.folder / name for name in found if name.endswith(suffix)]
+    if kind == MEGATRON:
+        sizes = [path.with_suffix(".bin").stat().st_size for path in paths]
+        paths = [path.with_suffix("") for path in paths]
+        shares = tuple(size / sum(sizes) for size in sizes)
+    return DatasetFiles(
+        kind=kind,
+        files=tuple(paths),
+        shares=shares if kind == MEGATRON else (),
+        training_columns=config.pack.mindrecord_columns == "training",
+        reset=config.pack.document_boundaries == "reset",
+        documents_in_a_sequence=stats["documents_in_a_sequence"],
     )
-    spans = place_documents(lengths, copies, width, task.seed)
-    sequences = taken // width
-    with atomic_path(folder / SEQUENCES) as temporary:
-        target: npt.NDArray[Any] = open_memmap(temporary, "w+", dtype, (sequences, width))  # type: ignore[no-untyped-call]
-        fill_sequences(spans, tokens, width, target)
-        target.flush()  # type: ignore[attr-defined]
-        _check(target, spans, lengths, task.ids)
-    rows = write_table(folder / SPANS, _spans_table(spans, task.chunks))
-    counts = Counter(sequences=sequences, tokens=sequences * width, documents=int(copies.sum()))
-    counts["tokens_dropped"] = taken - sequences * width
-    begun = spans.document_start == 0
-    counts["documents_cut"] = int(np.count_nonzero(spans.tokens[begun] < lengths[spans.document[begun]]))
-    for source in sorted(set(sources)):
-        chosen = np.array(sources) == source
-        counts[f"documents:{source}"] = int(copies[chosen].sum())
-        counts[f"tokens:{source}"] = int((lengths * copies)[chosen].sum())
-    return {SEQUENCES: None, SPANS: rows}, counts
-
-
-def write_dataset(source: Path, folder: Path) -> UnitResult:
-    """Write the sequences as MindRecord. MindSpore does it, in a process of its own, and reads them back."""
-    write_mindrecord(source / SEQUENCES, folder / MINDRECORD)
-    return {MINDRECORD: None, f"{MINDRECORD}.db": None}, Counter()
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
-    """Return what decides the output: of a tokenizer file its content does, not its place."""
-    section = config.pack.model_dump()
-    if config.pack.tokenizer.path is not None:
-        file = tokenizer_file(config.pack.tokenizer.path)
-        tokenizer = {"file": checksum(file), "pad_token": named_pad_token(file)}
-        section["tokenizer"] = tokenizer | {"eos_token": config.pack.tokenizer.eos_token}
-    return section | {"seed": config.seed, "weights": _weights(config)}
+    """Return what decides the output: of a tokenizer that is there its content does, not its place."""
+    section = config.pack.model_dump() | {"tokenizer": tokenized.settings(config)}
+    return section | {"seed": config.seed, "weights": {place.source: place.weight for place in config.inputs}}
 
 
-def _stats(counts: dict[str, int], encoded: list[UnitRecord], ids: TokenIds, characters: int) -> dict[str, Any]:
-    tokens_in, documents = (sum(record.counts[name] for record in encoded) for name in ("tokens", "documents"))
-    return counts | {
-        "tokens_in": tokens_in,
-        "vocab_size": ids.vocab_size,
-        "eos_id": ids.eos,
-        "pad_id": ids.pad,
-        "characters_per_token": round(characters / max(1, tokens_in - documents), 3),
-        "tokens_a_chunk": round(tokens_in / max(1, sum(record.counts["chunks"] for record in encoded)), 1),
+def _plan(
+    config: PackConfig, lengths: Indices, copies: Indices, chunks: Runs | None, random: np.random.Generator
+) -> Plan:
+    width = config.seq_length + 1
+    if config.strategy == "best_fit" and chunks is not None:
+        pieces = cut_documents(lengths, chunks, width)
+        return best_fit(_repeated(pieces, copies), width, config.max_padding_share, random)
+    if config.shuffle == "chunks" and chunks is not None:
+        return concat(_repeated(chunks, copies), width, random)
+    return concat(whole_documents(lengths, copies), width, random)
+
+
+def _repeated(runs: Runs, copies: Indices) -> Runs:
+    return runs.take(np.repeat(np.arange(runs.tokens.size), copies[runs.document]))
+
+
+def _stride(config: PackConfig) -> int:
+    return config.seq_length + (config.strategy == "best_fit")
+
+
+def _stored_dtype(config: PackConfig, ids: TokenIds) -> str:
+    if config.dtype == "auto":
+        return str(token_dtype(ids.vocab_size))
+    if ids.vocab_size - 1 > np.iinfo(config.dtype).max:
+        raise PipelineError(
+            f"pack.dtype: {config.dtype} holds ids up to {np.iinfo(config.dtype).max}, but the vocabulary has "
+            f"{ids.vocab_size} tokens; write auto or int32"
+        )
+    return config.dtype
+
+
+def _check_ids(config: RunConfig, ids: TokenIds) -> None:
+    if config.pack.strategy == "best_fit" and ids.pad < 0:
+        raise PipelineError(
+            "pack.tokenizer.pad_token: strategy best_fit leaves padding, and the tokenizer names no pad token beside eos; "
+            "name one of its special tokens, or write strategy: concat"
+        )
+    _check_model(config, ids.vocab_size)
+
+
+def _check_model(config: RunConfig, tokens: int) -> None:
+    size = config.model.vocab_size
+    if size is not None and size < tokens:
+        raise PipelineError(
+            f"model.vocab_size: {size} is less than the tokenizer's {tokens} tokens: larger ids would read memory that is "
+            "not the embedding's; leave it out, or write at least that"
+        )
+
+
+def _hold_out(run: StageRun, documents: Sequence[Path], made: Manifest) -> list[UnitRecord]:
+    """Choose the held-out documents in two passes, if there are to be any."""
+    share = run.config.pack.held_out_share
+    if not share:
+        return []
+    rows = [file.rows or 0 for file in made.files if file.name.startswith("documents-")]
+    work = [
+        HoldOutShard(index, path, first, share, run.config.seed)
+        for index, (path, first) in enumerate(zip(documents, accumulate([0, *rows[:-1]]), strict=True))
+    ]
+    chosen = run.map("hold-out", choose_shard, work)
+    return [*chosen, *run.map("compare", compare_shard, [(shard, len(documents)) for shard in work])]
+
+
+def _places(config: PackConfig, counts: Counter[str], dtype: str) -> list[ShardPlace]:
+    """Return the shards of all plans, numbered through each split."""
+    most = max(1, config.shard_bytes // ((config.seq_length + 1) * np.dtype(dtype).itemsize))
+    places: list[ShardPlace] = []
+    for split in (TRAIN, HELD_OUT):
+        shard = number = 0
+        for epoch in range(config.epochs if split == TRAIN else 1):
+            plan = f"{split}-{epoch}"
+            for first in range(0, counts[f"sequences:{plan}"], most):
+                sequences = min(most, counts[f"sequences:{plan}"] - first)
+                places.append(ShardPlace(f"{split}-{shard:05d}", plan, first, sequences, number))
+                shard, number = shard + 1, number + sequences
+    return places
+
+
+def _split_of(place: ShardPlace) -> str:
+    return place.name.rpartition("-")[0]
+
+
+def _of_split(places: Sequence[ShardPlace], split: str) -> tuple[ShardPlace, ...]:
+    return tuple(place for place in places if _split_of(place) == split)
+
+
+def _mindrecord_work(
+    run: StageRun, places: Sequence[ShardPlace], written: Sequence[UnitRecord]
+) -> list[WriteMindRecord]:
+    """Return the work, some shards to each process: importing MindSpore takes as long as writing one."""
+    config, folder = run.config.pack, run.draft.folder
+    files = [
+        RecordFile(
+            rows=folder / f"{place.name}.bin",
+            header=folder / f"{_split_of(place)}.json",
+            target=folder / MINDRECORD / f"{place.name}.mindrecord",
+        )
+        for place in places
+    ]
+    return [
+        WriteMindRecord(
+            files=tuple(files[first : first + SHARDS_A_PROCESS]),
+            training_columns=config.mindrecord_columns == "training",
+            reset_positions=config.document_boundaries == "reset",
+            documents_in_a_sequence=max(record.counts["documents_in_a_sequence"] for record in written),
+        )
+        for first in range(0, len(files), SHARDS_A_PROCESS)
+    ]
+
+
+def _megatron_work(tokens: Artifact, config: PackConfig, counts: Counter[str]) -> list[WriteMegatron]:
+    sizes = [file.bytes for file in tokens.manifest.files if file.name.startswith("tokens-")]
+    return [
+        WriteMegatron(f"{split}-{number:05d}", tokens.folder, first, last, f"copies-{split}")
+        for split in (TRAIN, HELD_OUT)
+        if counts[f"documents:{split}"]
+        for number, (first, last) in enumerate(groups(sizes, config.shard_bytes))
+    ]
+
+
+def _expected(megatron: Sequence[UnitRecord]) -> dict[str, tuple[int, int]]:
+    return {
+        Path(record.files[0].name).stem: (record.counts["documents"], record.counts["checksum"]) for record in megatron
     }
 
 
-def _sampled_texts(task: MakeTokenizer) -> Any:
-    position = 0
-    for path in task.chunks:
-        for batch in pq.ParquetFile(path).iter_batches(ENCODE_BATCH, columns=["text"]):
-            texts = batch["text"].to_pylist()
-            yield from texts[-position % task.stride :: task.stride]
-            position += len(texts)
+def _stats(
+    made: Manifest, planned: dict[str, int], written: Sequence[UnitRecord], config: PackConfig
+) -> dict[str, Any]:
+    """Return the stage's figures, once they add up.
 
-
-def _check(sequences: npt.NDArray[Any], spans: Spans, lengths: Indices, ids: TokenIds) -> None:
-    """Compare what was written with what came in; a difference is a fault of this code, not of the input."""
-    ends = spans.document_start + spans.tokens == lengths[spans.document]
-    places = (spans.sequence[ends], spans.start[ends] + spans.tokens[ends] - 1)
-    eos = sum(
-        int(np.count_nonzero(part == ids.eos)) for part in np.array_split(sequences, max(1, len(sequences) // 4096))
-    )
-    if int(spans.tokens.sum()) != sequences.size or eos != int(ends.sum()) or (sequences[places] != ids.eos).any():
+    Raises:
+        RuntimeError: they do not, which is a fault of this code.
+    """
+    counts, plan = merge_counts(written), Counter(planned)
+    trained = merge_counts(record for record in written if record.files[0].name.startswith(TRAIN))
+    passes = {TRAIN: config.epochs, HELD_OUT: 1}
+    tokens_in = sum(plan[f"tokens:{split}"] * times for split, times in passes.items())
+    covered, dropped = (sum(plan[f"{name}:{split}"] for split in passes) for name in ("covered", "dropped"))
+    ends = sum(plan[f"ends:{split}"] for split in passes)
+    repeated = covered - counts["padding"] + dropped - tokens_in
+    if counts["eos_labels"] != ends or (repeated if config.strategy == "concat" else min(0, repeated)):
         raise RuntimeError(
-            f"pack: {spans.tokens.sum()} of {sequences.size} tokens were placed, {eos} eos for {ends.sum()} ends"
+            f"pack: {tokens_in} tokens came in, {covered} were laid, {counts['padding']} of them padding, and {dropped} "
+            f"dropped; {counts['eos_labels']} eos for {ends} ends of documents"
         )
-    largest = int(sequences.max())
-    if largest >= ids.vocab_size:
-        raise RuntimeError(f"pack: token id {largest} in a vocabulary of {ids.vocab_size}")
-
-
-def _weights(config: RunConfig) -> dict[str, float]:
-    return {place.source: place.weight for place in config.inputs}
-
-
-def _sources(chunks: tuple[Path, ...]) -> list[str]:
-    """Return the source of each document, in order."""
-    tables = [pq.read_table(path, columns=["source", "last"]) for path in chunks]
-    return [source for table in tables for source in table["source"].filter(table["last"]).to_pylist()]
-
-
-def _spans_table(spans: Spans, chunks: tuple[Path, ...]) -> pa.Table:
-    names = []
-    for path in chunks:
-        table = pq.read_table(path, columns=["document_id", "last"])
-        names += table["document_id"].filter(table["last"]).chunks
-    document_ids = pa.chunked_array(names, pa.string()).take(pa.array(spans.document))
-    return pa.table(
-        {
-            "sequence": spans.sequence,
-            "start": spans.start.astype(np.int32),
-            "document_id": document_ids,
-            "document_start": spans.document_start,
-            "tokens": spans.tokens.astype(np.int32),
-        }
-    )
-
-
-def _map_tokens(path: Path, dtype: Any) -> Any:
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
-
-
-def _shard_files(folder: Path, index: int) -> tuple[Path, Path]:
-    return folder / "work" / f"tokens-{index:05d}.bin", folder / "work" / f"lengths-{index:05d}.npy"
+    sequences = {
+        split: sum(n for name, n in planned.items() if name.startswith(f"sequences:{split}-")) for split in passes
+    }
+    stats: dict[str, Any] = {
+        "sequences": sequences[TRAIN],
+        "tokens_a_pass": plan[f"tokens:{TRAIN}"],
+        "tokens_in": tokens_in,
+        "tokens": tokens_in - dropped,
+        "tokens_dropped": dropped,
+        "tokens_repeated": repeated,
+        "padding_share": round(counts["padding"] / max(1, covered), 5),
+        "documents": plan[f"documents:{TRAIN}"] * config.epochs,
+        "documents_cut": trained["documents_cut"],
+        "eos": trained["eos_labels"],
+        "eos_share": round(counts["eos_labels"] / max(1, covered), 5),
+        "sequences_held_out": sequences[HELD_OUT],
+        "tokens_held_out": plan[f"tokens:{HELD_OUT}"],
+        "documents_held_out": plan[f"documents:{HELD_OUT}"],
+        "held_out_near_duplicates": plan["held_out_near_duplicates"],
+        "documents_in_a_sequence": max(record.counts["documents_in_a_sequence"] for record in written),
+    }
+    stats |= {f"{name}_id": made.stats[name] for name in ("eos", "bos", "pad")}
+    named = ("vocab_size", "engine", "characters_per_token", "documents_empty", "sampled_documents", "sampled_exact")
+    stats |= {name: made.stats[name] for name in named}
+    return stats | {name.removeprefix("source:"): n for name, n in planned.items() if name.startswith("source:")}
 
 
 STAGE = Stage(
     name="pack",
-    version=2,
-    libraries=("tokenizers", "numpy", "pyarrow", "mindspore"),
+    version=3,
+    libraries=("tokenizers", "tiktoken", "sentencepiece", "numpy", "pyarrow", "mindspore", "mindformers"),
     settings=settings,
     build=build,
 )

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from configs.errors import PipelineError
 from configs.schema import ModelConfig, TrainingConfig
@@ -30,21 +33,39 @@ JOB_FILE = "job.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_STATE = "state.json"
 SCHEDULER_LOG = "scheduler.log"
+MEGATRON_CHECKED = "read_back.json"
 POLL_SECONDS = 0.1
 # Gradients are averaged over the workers, so their norm is one number; two would mean that they have parted.
 NORM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
+class DatasetFiles:
+    """What a training reads.
+
+    MindRecord files have one int32 column `input_ids` of seq_length + 1 tokens, or, with `training_columns`, also labels
+    and loss mask, of seq_length each. Megatron's are prefixes of `.bin` and `.idx`, each with its share of the tokens; with
+    `reset` tokens do not see earlier documents of their sequence.
+    """
+
+    kind: Literal["mindrecord", "megatron"]
+    files: tuple[Path, ...]
+    shares: tuple[float, ...] = ()
+    training_columns: bool = False
+    reset: bool = False
+    documents_in_a_sequence: int = 1
+
+
+@dataclass(frozen=True)
 class TrainingJob:
     """What to train, on what, for how long, and where its files go.
 
-    `dataset` is a MindRecord with one int32 column `input_ids` of seq_length + 1 tokens. `folder` keeps checkpoints,
-    metrics and logs; a job that finds checkpoints there goes on from the last one. `pad_id` is -1 for no padding.
+    `folder` keeps checkpoints, metrics and logs; a job that finds checkpoints there goes on from the last one. `pad_id` is
+    -1 for no padding.
     """
 
     folder: Path
-    dataset: Path
+    dataset: DatasetFiles
     sequences: int
     vocab_size: int
     seq_length: int
@@ -84,6 +105,26 @@ class TrainingResult:
     resumed_from_step: int
 
 
+class RecordFile(BaseModel):
+    """Rows of token ids, and the MindRecord that is to be made of them."""
+
+    model_config = ConfigDict(frozen=True)
+    rows: Path
+    header: Path
+    """JSON that describes the rows: dtype, tokens_a_row, eos, pad."""
+    target: Path
+
+
+class WriteMindRecord(BaseModel):
+    """Which rows to write as MindRecord, and with which columns. `documents_in_a_sequence`: the most that a row holds."""
+
+    model_config = ConfigDict(frozen=True)
+    files: tuple[RecordFile, ...]
+    training_columns: bool = False
+    reset_positions: bool = False
+    documents_in_a_sequence: int = 1
+
+
 class TrainingFailed(PipelineError):  # noqa: N818
     """A training that did not reach its last step; the message names the first cause and the log."""
 
@@ -116,14 +157,42 @@ def step_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / CHECKPOINT_STATE).read_text(encoding="utf-8"))["step"])
 
 
-def write_mindrecord(sequences: Path, target: Path) -> None:
-    """Write an array of token ids, shape (sequences, seq_length + 1), as MindRecord, read back and compared.
+def write_mindrecord(job: WriteMindRecord) -> None:
+    """Write rows of token ids as MindRecord, read back and compared.
 
     Raises:
         TrainingFailed: MindSpore could not write it, or read something else back.
     """
+    first = job.files[0].target
+    first.parent.mkdir(parents=True, exist_ok=True)
+    job_file = first.with_name(f".{first.name}.job.json")
+    paths = {"files": [{name: str(path.absolute()) for name, path in file} for file in job.files]}
+    write_json(job_file, job.model_dump(exclude={"files"}) | paths)
+    _run_module("mindrecord", first, job_file)
+    job_file.unlink()
+
+
+def read_megatron(folder: Path, expected: dict[str, tuple[int, int]]) -> None:
+    """Read Megatron files by mindformers' reader, and keep what it found. `expected`: documents and checksum of each.
+
+    Raises:
+        TrainingFailed: it could not read them, or read something else.
+    """
+    target = folder / MEGATRON_CHECKED
+    _run_module("megatron", target, folder, target)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    for name, (documents, digest) in expected.items():
+        if found.get(name) != [documents, digest]:
+            raise TrainingFailed(
+                f"{folder / name}: mindformers reads {found.get(name)} (documents and checksum), expected "
+                f"{documents} and {digest}"
+            )
+
+
+def _run_module(name: str, target: Path, *arguments: Path) -> None:
+    """Run a module of this package that imports MindSpore, in a process of its own; its output shows only if it fails."""
     log = target.with_name(f"{target.name}.log")
-    command = [sys.executable, "-m", "tasks.train.mindrecord", str(sequences.absolute()), str(target.absolute())]
+    command = [sys.executable, "-m", f"tasks.train.{name}", *(str(argument.absolute()) for argument in arguments)]
     with log.open("wb") as output:
         done = subprocess.run(command, env=_environment(), cwd=PROJECT, stdout=output, stderr=output, check=False)
     if done.returncode:
@@ -135,7 +204,7 @@ def _check_size(job: TrainingJob) -> None:
     batch_size, workers = job.training.batch_size, job.training.workers
     if job.sequences < batch_size * workers:
         raise TrainingFailed(
-            f"{job.dataset}: {job.sequences} sequences, but training.batch_size {batch_size} x "
+            f"{job.dataset.files[0]}: {job.sequences} sequences, but training.batch_size {batch_size} x "
             f"training.workers {workers} takes {batch_size * workers} a step; lower them or add documents"
         )
 
@@ -155,6 +224,7 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
         "workers": job.training.workers,
         "device": job.training.device,
         "precision": job.training.precision,
+        "dataset": job.dataset.kind,
         "tokens_a_step": job.training.batch_size * job.seq_length,
     }
     write_json(job.folder / JOB_FILE, state)

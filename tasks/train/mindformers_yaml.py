@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tasks.files import atomic_path
+from tasks.train.columns import end_places
 
 if TYPE_CHECKING:
     from tasks.train.launch import TrainingJob
@@ -40,7 +41,7 @@ def mindformers_config(job: "TrainingJob", start: int) -> dict[str, Any]:
         "data_skip_steps": start,
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "llama"},
         "runner_config": {
-            "epochs": epochs(job),
+            "epochs": 1 if job.dataset.kind == "megatron" else epochs(job),
             "batch_size": training.batch_size,
             "sink_mode": False,
         },
@@ -85,10 +86,12 @@ def epochs(job: "TrainingJob") -> int:
 
 
 def _dataset(job: "TrainingJob") -> dict[str, Any]:
-    """Sequences come in the order of the file, which pack has shuffled: so a resumed training finds its place."""
+    """MindRecord's sequences come in the order of the file, which pack has shuffled: so a resumed training finds its place.
+    Megatron's loader shuffles by the seed.
+    """
     return {
-        "data_loader": {"type": "MindDataset", "dataset_files": str(job.dataset.absolute()), "shuffle": False},
-        "input_columns": ["input_ids"],
+        "data_loader": _mindrecord(job) if job.dataset.kind == "mindrecord" else _megatron(job),
+        "input_columns": _columns(job),
         "num_parallel_workers": 1,
         "python_multiprocessing": False,
         "drop_remainder": True,
@@ -96,6 +99,56 @@ def _dataset(job: "TrainingJob") -> dict[str, Any]:
         "repeat": 1,
         "numa_enable": False,
         "prefetch_size": 1,
+    }
+
+
+def _columns(job: "TrainingJob") -> list[str]:
+    """Return the columns that the model is given. Rotary positions count from one another, so what resets the mask also
+    resets them; the model takes position_ids and leaves them aside.
+
+    A mask as a square (`attention_mask`) is never among them: without flash attention the model adds it to the scores as
+    it is, and tokens would see what comes after them.
+    """
+    dataset = job.dataset
+    if dataset.kind == "mindrecord":
+        return ["input_ids", "labels", "loss_mask"] if dataset.training_columns else ["input_ids"]
+    columns = ["input_ids", "labels", "loss_mask", "position_ids"]
+    return [*columns, "actual_seq_len"] if dataset.reset else columns
+
+
+def _mindrecord(job: "TrainingJob") -> dict[str, Any]:
+    files = [str(file.absolute()) for file in job.dataset.files]
+    return {"type": "MindDataset", "dataset_files": files, "shuffle": False}
+
+
+def _megatron(job: "TrainingJob") -> dict[str, Any]:
+    """Return the loader's settings. A mask for each sequence comes compressed, as the places where documents end."""
+    dataset = job.dataset
+    blend: list[str] = []
+    for share, file in zip(dataset.shares, dataset.files, strict=True):
+        blend += [f"{share:.8f}", str(file.absolute())]
+    return {
+        "type": "BlendedMegatronDatasetDataLoader",
+        "datasets_type": "GPTDataset",
+        "sizes": [epochs(job) * job.sequences, 0, 0],
+        "shuffle": False,
+        "config": {
+            "seed": job.seed,
+            "seq_length": job.seq_length,
+            "split": "1, 0, 0",
+            "data_path": blend,
+            "path_to_cache": str((job.folder / "megatron_index").absolute()),
+            "num_dataset_builder_threads": 1,
+            "mmap_bin_files": True,
+            "eod": job.eos_id,
+            "pad": job.pad_id,
+            "eod_mask_loss": False,
+            "reset_position_ids": dataset.reset,
+            "reset_attention_mask": dataset.reset,
+            "create_attention_mask": False,
+            "create_compressed_eod_mask": dataset.reset,
+            "eod_pad_length": end_places(dataset.documents_in_a_sequence),
+        },
     }
 
 
@@ -121,6 +174,8 @@ def _model(job: "TrainingJob") -> dict[str, Any]:
         "softmax_compute_type": "float32",
         "rotary_dtype": "float32",
         "param_init_type": "float32",
+        "input_sliced_sig": "labels" in _columns(job),
+        "use_eod_attn_mask_compression": "actual_seq_len" in _columns(job),
         "use_flash_attention": not on_cpu,
         "fused_rms_norm": not on_cpu,
         "use_rope_slice": on_cpu,

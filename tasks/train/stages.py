@@ -11,7 +11,7 @@ from typing import Any
 from configs.errors import PipelineError
 from configs.schema import RunConfig
 from tasks.artifact import ArtifactFile, Manifest
-from tasks.pack import MINDRECORD
+from tasks.pack import dataset_files
 from tasks.stage import StageRun
 from tasks.train import mindformers_yaml
 from tasks.train.launch import METRICS, StepMetrics, TrainingJob, TrainingResult, train
@@ -63,7 +63,7 @@ def steps_per_epoch(dataset: Manifest, config: RunConfig) -> int:
         PipelineError: not even one.
     """
     global_batch = config.training.batch_size * config.training.workers
-    sequences = int(dataset.stats["sequences"])
+    sequences = sequences_of(dataset, config)
     if sequences < global_batch:
         raise PipelineError(
             f"training.batch_size {config.training.batch_size} x training.workers {config.training.workers} needs "
@@ -72,15 +72,22 @@ def steps_per_epoch(dataset: Manifest, config: RunConfig) -> int:
     return sequences // global_batch
 
 
+def sequences_of(dataset: Manifest, config: RunConfig) -> int:
+    """Return how many sequences a pass over the dataset has: those packed, or those that Megatron's loader will cut."""
+    if config.training.dataset == "mindrecord":
+        return int(dataset.stats["sequences"])
+    return int((dataset.stats["tokens_a_pass"] - 1) // config.pack.seq_length)
+
+
 def run_training(run: StageRun, steps: int, checkpoint_every: int | None, keep_checkpoints: int) -> Training:
     """Train in the draft's folder, so that an interrupted training goes on from its last whole checkpoint."""
     dataset = run.artifact("pack")
     stats = dataset.manifest.stats
     job = TrainingJob(
         folder=run.draft.folder,
-        dataset=dataset.folder / MINDRECORD,
-        sequences=stats["sequences"],
-        vocab_size=stats["vocab_size"],
+        dataset=dataset_files(dataset, run.config),
+        sequences=sequences_of(dataset.manifest, run.config),
+        vocab_size=run.config.model.vocab_size or stats["vocab_size"],
         seq_length=run.config.pack.seq_length,
         eos_id=stats["eos_id"],
         pad_id=stats["pad_id"],

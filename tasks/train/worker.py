@@ -4,6 +4,7 @@ What it adds to mindformers, through mindformers' registry, and why:
 - `StepRecorder`: a line a step, and checkpoints. mindformers has two checkpoint formats; on CPU the new one cannot save
   under two workers and the old one cannot resume under one, neither keeps the loss scale's window, and both delete before
   they write. Ours is one for every case: weights and optimizer as safetensors, under the final name only when whole.
+- `megatron_helpers` in place of a C++ module that the Megatron loader would compile into the installation.
 - `PortableTrainOneStep`: the overflow test of `MFTrainOneStepCell` asks an operator that only Ascend has.
 """
 
@@ -28,8 +29,14 @@ OWN_FOLDER = FOLDER / f"rank_{RANK}"
 OWN_FOLDER.mkdir(parents=True, exist_ok=True)
 os.chdir(OWN_FOLDER)  # mindformers writes ./output while it is imported
 
+if JOB["dataset"] == "megatron":
+    from tasks.train import megatron_helpers
+
+    sys.modules["mindformers.dataset.blended_datasets.helpers"] = megatron_helpers
+
 import mindspore as ms  # noqa: E402
 from mindformers import MindFormerConfig, Trainer, build_context  # noqa: E402
+from mindformers.dataset.dataloader import blended_megatron_dataloader  # noqa: E402
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister  # noqa: E402
 from mindformers.wrapper import MFTrainOneStepCell  # noqa: E402
 from mindspore import ops  # noqa: E402
@@ -171,6 +178,8 @@ def _sync(path: Path) -> None:
 
 
 def main() -> None:
+    if JOB["dataset"] == "megatron":
+        blended_megatron_dataloader.compile_helpers = lambda: None  # they are there, without a compiler
     config = MindFormerConfig(str(FOLDER / mindformers_yaml.FILE))
     build_context(config)
     Trainer(config).train()

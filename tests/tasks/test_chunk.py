@@ -11,7 +11,7 @@ from tasks import chunk, dedup, filter, normalize
 from tasks.blocks import split_blocks
 from tasks.chunk import Chunk, split_chunks
 from tasks.documents import read_table
-from tasks.pack.tokenizer import save_tokenizer, train_tokenizer
+from tasks.tokenizer.training import train_tokenizer
 from tests.conftest import SAMPLE, MakeConfig, build_chain
 
 MANUAL = """# 手册
@@ -105,9 +105,7 @@ def test_titles_are_words_without_marks() -> None:
 
 
 def test_the_configured_tokenizer_says_how_long_a_token_is(make_config: MakeConfig, tmp_path: Path) -> None:
-    save_tokenizer(
-        train_tokenizer(["训练"], TokenizerConfig(vocab_size=512)), tmp_path / "bytes", "<|endoftext|>", None
-    )
+    train_tokenizer(["训练"], TokenizerConfig(vocab_size=512), tmp_path / "bytes")
     config = make_config(
         inputs=[{"path": str(SAMPLE / "articles"), "source": "articles"}],
         pack={"seq_length": 256, "tokenizer": {"path": str(tmp_path / "bytes")}},

@@ -15,7 +15,16 @@ import psutil
 
 from configs.schema import ModelConfig, TrainingConfig
 from tasks.files import write_json
-from tasks.train.launch import METRICS, StepMetrics, TrainingJob, train, write_mindrecord
+from tasks.train.launch import (
+    METRICS,
+    DatasetFiles,
+    RecordFile,
+    StepMetrics,
+    TrainingJob,
+    WriteMindRecord,
+    train,
+    write_mindrecord,
+)
 from tests.conftest import PROJECT
 
 SEQ_LENGTH, VOCABULARY, SEQUENCES = 64, 512, 128
@@ -29,9 +38,18 @@ def repetitive_sequences(count: int = SEQUENCES) -> npt.NDArray[np.uint16]:
 
 
 def store(sequences: npt.NDArray[Any], folder: Path, name: str) -> Path:
-    np.save(folder / f"{name}.npy", sequences)
-    write_mindrecord(folder / f"{name}.npy", folder / f"{name}.mindrecord")
-    return folder / f"{name}.mindrecord"
+    job = record_job(sequences, folder, name)
+    write_mindrecord(job)
+    return job.files[0].target
+
+
+def record_job(sequences: npt.NDArray[Any], folder: Path, name: str, **changes: Any) -> WriteMindRecord:
+    """Write rows as pack stores them, and return the job that makes MindRecord of them."""
+    sequences.tofile(folder / f"{name}.bin")
+    header = {"dtype": str(sequences.dtype), "tokens_a_row": sequences.shape[1], "eos": 0, "pad": 1}
+    write_json(folder / f"{name}.json", header)
+    file = RecordFile(rows=folder / f"{name}.bin", header=folder / f"{name}.json", target=folder / f"{name}.mindrecord")
+    return WriteMindRecord(files=(file,), **changes)
 
 
 def make_job(folder: Path, dataset: Path, **changes: Any) -> TrainingJob:
@@ -46,7 +64,7 @@ def make_job(folder: Path, dataset: Path, **changes: Any) -> TrainingJob:
     }
     return TrainingJob(
         folder=folder,
-        dataset=dataset,
+        dataset=DatasetFiles("mindrecord", (dataset,)),
         vocab_size=VOCABULARY,
         seq_length=SEQ_LENGTH,
         eos_id=0,
@@ -79,6 +97,8 @@ def start_follower(job: TrainingJob, description: Path) -> "subprocess.Popen[byt
             if isinstance(value, ModelConfig | TrainingConfig)
             else str(value)
             if isinstance(value, Path)
+            else str(value.files[0])
+            if isinstance(value, DatasetFiles)
             else value
             for name, value in vars(job).items()
         },
@@ -106,7 +126,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
 
 def _read(description: Path) -> TrainingJob:
     fields = json.loads(description.read_text(encoding="utf-8"))
-    fields |= {"folder": Path(fields["folder"]), "dataset": Path(fields["dataset"])}
+    fields |= {"folder": Path(fields["folder"]), "dataset": DatasetFiles("mindrecord", (Path(fields["dataset"]),))}
     fields |= {"model": ModelConfig(**fields["model"]), "training": TrainingConfig(**fields["training"])}
     return TrainingJob(**fields)
 

@@ -44,14 +44,14 @@ def test_a_finished_training_is_not_begun_again_and_half_a_checkpoint_does_not_c
     folder = shutil.copytree(undisturbed.folder, tmp_path / "job")
     (folder / "checkpoints" / ".step-00000099.draft").mkdir()
     (folder / "checkpoints" / "step-00000098").mkdir()
-    assert run(make_job(folder, undisturbed.dataset, checkpoint_every=10)) == []
+    assert run(make_job(folder, undisturbed.dataset.files[0], checkpoint_every=10)) == []
 
 
 def test_a_training_killed_when_nobody_followed_goes_on_as_if_nothing_had_been(
     undisturbed: TrainingJob, tmp_path: Path
 ) -> None:
     """The follower is stopped after three steps: those up to the checkpoint stand in the worker's file alone."""
-    job = make_job(tmp_path / "job", undisturbed.dataset, checkpoint_every=10)
+    job = make_job(tmp_path / "job", undisturbed.dataset.files[0], checkpoint_every=10)
     follower = start_follower(job, tmp_path / "job.json")
     metrics = job.folder / METRICS
     wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 3)
@@ -75,7 +75,7 @@ def test_the_last_steps_are_recorded_although_the_follower_died_before_it_read_t
     folder = shutil.copytree(undisturbed.folder, tmp_path / "job")
     lines = (folder / METRICS).read_text().splitlines(keepends=True)
     (folder / METRICS).write_text("".join(lines[:33]) + '{"step": 34, "lo')
-    job = make_job(folder, undisturbed.dataset, checkpoint_every=10)
+    job = make_job(folder, undisturbed.dataset.files[0], checkpoint_every=10)
     assert run(job) == []
     assert curve(job) == curve(undisturbed)
 

@@ -1,0 +1,178 @@
+"""A `tokenizer.json`. Byte-level BPE can run on the tiktoken engine, five times as fast, where both give the same ids."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+import tiktoken
+import tokenizers
+
+from configs.errors import PipelineError
+from tasks.tokenizer import Ids, suggested_tokens
+from tasks.tokenizer.pieces import BYTE_OF_SYMBOL, byte_piece, text_piece
+
+SETTINGS_FILE = "tokenizer_config.json"
+# What the pre-tokenizer ByteLevel cuts by where it is not told otherwise: GPT-2's pattern.
+GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+
+
+class HuggingFaceTokenizer:
+    """A `tokenizer.json` whose added tokens, save those of blanks, are text where a document spells them out.
+
+    Raises:
+        PipelineError: the file is no tokenizer, or (`fast`) cannot run on tiktoken; the message says why.
+    """
+
+    def __init__(self, file: Path, fast: bool = False) -> None:
+        described = read_json(file)
+        added = described.get("added_tokens") or []
+        controls = [token for token in added if not token["content"].isspace()]
+        text_only = described | {"added_tokens": [token for token in added if token["content"].isspace()]}
+        text_only |= {"post_processor": None, "truncation": None, "padding": None}
+        try:
+            vocabulary = tokenizers.Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+            self._engine = tokenizers.Tokenizer.from_str(json.dumps(text_only))
+        except Exception as error:  # the library raises bare Exception
+            raise PipelineError(f"{file}: not a tokenizer that the `tokenizers` library can read: {error}") from None
+        self._vocabulary = vocabulary
+        self._pieces: dict[int, bytes] | None = None
+        self._byte_level = (described.get("decoder") or {}).get("type") == "ByteLevel"
+        self._fast = BytePairs.from_description(described) if fast else None
+        self.vocab_size = max(vocabulary.values()) + 1
+        self.special_tokens: Mapping[str, int] = {token["content"]: token["id"] for token in controls}
+        self.suggested: Mapping[str, str] = suggested_tokens(_settings_beside(file))
+        unknown = described["model"].get("unk_token")
+        number = described["model"].get("unk_id")
+        self.unknown: int | None = number if unknown is None else vocabulary.get(unknown)
+
+    def token_id(self, token: str) -> int | None:
+        found = self._vocabulary.get(token)
+        return None if found is None else int(found)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        if self._fast is None:
+            encodings = self._engine.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [np.array(encoding.ids, np.uint32) for encoding in encodings]
+        found = [self._fast.encode(text) for text in texts]
+        for index, ids in enumerate(found):
+            if ids is None:  # a text that the fast engine does not keep whole
+                found[index] = np.array(self._engine.encode(texts[index], add_special_tokens=False).ids, np.uint32)
+        return [ids for ids in found if ids is not None]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        if self._byte_level:
+            return b"".join(map(self.piece, ids)).decode(errors="replace")
+        return str(self._engine.decode(list(ids), skip_special_tokens=False))
+
+    def piece(self, token: int) -> bytes:
+        if self._pieces is None:
+            to_bytes = byte_piece if self._byte_level else text_piece
+            controls = {number: name.encode() for name, number in self.special_tokens.items()}
+            pieces = {number: to_bytes(name) for name, number in self._vocabulary.items() if number not in controls}
+            self._pieces = pieces | controls
+        return self._pieces.get(token, b"")
+
+
+@dataclass(frozen=True)
+class BytePairs:
+    """Byte-level BPE on the tiktoken engine. Ranks are places in the list of merges, `ids` the token of each rank."""
+
+    encoding: tiktoken.Encoding
+    ids: Ids
+    lengths: Ids
+    """Bytes of the token of each rank."""
+    normal_form: str | None
+
+    @classmethod
+    def from_description(cls, described: Mapping[str, Any]) -> "BytePairs":
+        """Return the engine for a `tokenizer.json`.
+
+        Raises:
+            PipelineError: tiktoken has no counterpart to a part of it.
+        """
+        model, vocabulary = described["model"], described["model"].get("vocab")
+        if model["type"] != "BPE" or (described.get("decoder") or {}).get("type") != "ByteLevel":
+            raise PipelineError("it is no byte-level BPE")
+        pattern, form = _one_pattern(described["pre_tokenizer"]), _normal_form(described.get("normalizer"))
+        alphabet = {byte: symbol for symbol, byte in BYTE_OF_SYMBOL.items()}
+        if any(symbol not in vocabulary for symbol in BYTE_OF_SYMBOL) or model.get("ignore_merges"):
+            raise PipelineError("its vocabulary lacks single bytes, or is used without merges")
+        names = [alphabet[byte] for byte in range(256)]
+        merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+        names += dict.fromkeys(first + second for first, second in merges)
+        ranks = {byte_piece(name): rank for rank, name in enumerate(names)}
+        encoding = tiktoken.Encoding("corpus", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        lengths = np.array([len(byte_piece(name)) for name in names], np.uint32)
+        return cls(encoding, np.array([vocabulary[name] for name in names], np.uint32), lengths, form)
+
+    def encode(self, text: str) -> Ids | None:
+        """Return the ids of a text, or None if they do not add up to all of its bytes."""
+        if self.normal_form is not None:
+            text = normalize(self.normal_form, text)  # type: ignore[arg-type]
+        ranks = self.encoding.encode_to_numpy(text, disallowed_special=())
+        # A pattern that covers not every character makes tiktoken drop what is between matches.
+        whole = int(self.lengths[ranks].sum()) == len(text.encode(errors="surrogatepass"))
+        return self.ids[ranks] if whole else None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{file}: not a tokenizer: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise PipelineError(f"{file}: not a tokenizer: found no `model` in it")
+    return content
+
+
+def _settings_beside(file: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads((file.parent / SETTINGS_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _one_pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
+    steps = (pre_tokenizer or {}).get("pretokenizers") or [pre_tokenizer or {}]
+    last = steps[-1]
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
+        raise PipelineError("its pre-tokenizer does not end with bytes, or adds a space")
+    if len(steps) == 1 and last.get("use_regex", True):
+        return GPT2_PATTERN
+    if len(steps) > 2:
+        return _in_turn([_pattern_of(step) for step in steps[:-1]])
+    if len(steps) == 2 and not last.get("use_regex", True):
+        return _pattern_of(steps[0])
+    raise PipelineError("its pre-tokenizer cuts more than once")
+
+
+def _pattern_of(split: Mapping[str, Any]) -> str:
+    pattern = (split.get("pattern") or {}).get("Regex")
+    if split.get("type") != "Split" or pattern is None or split.get("behavior") != "Isolated" or split.get("invert"):
+        raise PipelineError("its pre-tokenizer is more than one regular expression that isolates its matches")
+    return str(pattern)
+
+
+def _in_turn(patterns: Sequence[str]) -> str:
+    raise PipelineError(f"its pre-tokenizer cuts {len(patterns)} times, one pattern after another")
+
+
+def _normal_form(normalizer: Mapping[str, Any] | None) -> str | None:
+    match (normalizer or {}).get("type"):
+        case None:
+            return None
+        case "Sequence" if not (normalizer or {}).get("normalizers"):
+            return None
+        case "NFC" | "NFKC" | "NFD" | "NFKD" as form:
+            return str(form)
+    raise PipelineError("its normalizer is more than a Unicode normal form")
