@@ -49,6 +49,7 @@ lint: $(VENV)/.ready
 bench: $(VENV)/.ready
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench_dedup
+	@$(BIN)/python -m tests.bench_pack
 
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

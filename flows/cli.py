@@ -16,7 +16,7 @@ from rich.console import Console
 
 from configs.errors import ConfigError, PipelineError
 from configs.load import load_config
-from configs.schema import FilterConfig, NormalizeConfig, StageName
+from configs.schema import FilterConfig, NormalizeConfig, PackConfig, StageName, TokenizerConfig
 from tasks.artifact import Workspace
 from tasks.encoding import UnknownEncodingError, decode
 from tasks.summary import summarize
@@ -125,12 +125,42 @@ def inspect(
 def trace(
     artifact: Annotated[Path, typer.Argument(help="Folder of a token dataset")],
     sequence: Annotated[int, typer.Argument(help="Number of the sequence, from 0")],
+    split: Annotated[str, typer.Option(help="train or held_out")] = "train",
 ) -> None:
     """Show from which tokens of which documents a packed sequence was made."""
     from tasks.inspection import trace_sequence
 
-    for line in trace_sequence(artifact, sequence):
+    for line in trace_sequence(artifact, sequence, split):
         typer.echo(line)
+
+
+@app.command()
+@shows_errors
+def check_tokens(
+    dataset: Annotated[Path, typer.Argument(help="A .bin with its .idx, rows with a JSON header, or a folder of them")],
+    tokenizer: Annotated[
+        str, typer.Option(help="The tokenizer that made it: a folder or file, as pack.tokenizer.path")
+    ],
+    eos_token: Annotated[str | None, typer.Option(help="Its eos, where its settings name none")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of the ids in a .bin that nothing describes, such as int32")
+    ] = None,
+    max_eos_share: Annotated[float, typer.Option(help="As pack.max_eos_share")] = PackConfig().max_eos_share,
+) -> None:
+    """Check a token dataset from elsewhere: eos at the ends of documents and not of lines, ids within the vocabulary."""
+    from tasks.pack.foreign import check_dataset
+
+    problems = 0
+    config = TokenizerConfig(path=tokenizer, eos_token=eos_token)
+    for checked in check_dataset(dataset, config, dtype, max_eos_share):
+        found = checked.findings
+        share = f"{found.eos / max(1, found.tokens):.3%}"
+        typer.echo(f"{checked.file}: {found.tokens} tokens, {found.eos} eos ({share}), largest id {found.largest}")
+        problems += len(checked.problems)
+        for problem in checked.problems:
+            error_console.print(f"  {problem}", markup=False, soft_wrap=True)
+    if problems:
+        raise PipelineError(f"{dataset}: {problems} problem{'s' if problems > 1 else ''}")
 
 
 @app.command()

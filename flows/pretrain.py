@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from pydantic import Field
 
 from configs.errors import PipelineError
@@ -17,6 +17,7 @@ from tasks import chunk, dedup, filter, normalize, pack, smoke
 from tasks import pretrain as long_training
 from tasks.artifact import Manifest, Workspace
 from tasks.cached_task import StageTask, cached_task, run_cached
+from tasks.pack.report import PAGE, sample_texts
 from tasks.raw import RawCorpus, list_raw_files
 from tasks.stage import Stage, StageInput
 from tasks.summary import headline, removal_table
@@ -90,7 +91,17 @@ def _make(link: Link, config: RunConfig, inputs: tuple[StageInput, ...]) -> Mani
         create_table_artifact(
             rows, key=f"{manifest.stage}-removed", description=f"What {manifest.stage} took out, by rule"
         )
+    if manifest.stage == "pack":
+        create_markdown_artifact(_samples(config, manifest), key="pack-samples", description="Packed sequences as text")
     return manifest
+
+
+def _samples(config: RunConfig, manifest: Manifest) -> str:
+    """Return sequences as Markdown, document ends marked; the whole report is a page in the artifact."""
+    folder = Workspace(Path(config.workspace)).folder(manifest.stage, manifest.key)
+    texts = "\n\n".join(f"~~~~~~~~text\n{text}\n~~~~~~~~" for text in sample_texts(folder))
+    alarms = "".join(f"**{alarm}**\n\n" for alarm in manifest.stats["alarms"])
+    return f"{alarms}Figures, lengths and coloured tokens: `{folder / PAGE}`\n\n{texts}"
 
 
 def _existing(link: Link, config: RunConfig, inputs: tuple[StageInput, ...]) -> Manifest:

@@ -84,9 +84,9 @@ def alarms(folder: Path) -> list[str]:
     return list(json.loads((folder / REPORT).read_text(encoding="utf-8"))["alarms"])
 
 
-def sample_texts(folder: Path, count: int) -> Iterator[str]:
+def sample_texts(folder: Path) -> Iterator[str]:
     """Yield sampled sequences as text, document ends marked."""
-    for sample in json.loads((folder / REPORT).read_text(encoding="utf-8"))["samples"][:count]:
+    for sample in json.loads((folder / REPORT).read_text(encoding="utf-8"))["samples"]:
         yield "".join(f"{run['text']}{DOCUMENT_END if run['ends'] else ''}" for run in sample["runs"])
 
 

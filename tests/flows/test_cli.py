@@ -22,7 +22,7 @@ def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("stage", STAGES)
 def test_inspect_shows_figures_and_samples(finished: tuple[Path, str], stage: str) -> None:
     folder = artifact_of(finished[0], stage)
-    done = command("inspect", folder, "-n", "4")
+    done = command("inspect", folder, "-n", "40")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{stage} artifact {folder.name}\n")
     expected = {
@@ -53,6 +53,15 @@ def test_inspect_explains_what_became_of_a_document(finished: tuple[Path, str]) 
     assert "removed paragraph: repeated_paragraph, repeats troubles/copied_paragraph_1.md" in kept
     unknown = command("inspect", folder, "--document", "nowhere")
     assert (unknown.returncode, "no document 'nowhere' came into this stage" in unknown.stderr) == (1, True)
+
+
+def test_tokens_from_elsewhere_are_checked(finished: tuple[Path, str], tmp_path: Path) -> None:
+    folder = artifact_of(finished[0], "pack")
+    done = command("check-tokens", folder, "--tokenizer", folder / "tokenizer")
+    assert (done.returncode, "train-00000.bin: " in done.stdout) == (0, True), done.stderr
+    (tmp_path / "lines.bin").write_bytes(bytes([9, 0, 0, 0, 0, 0, 0, 0]) * 50)
+    wrong = command("check-tokens", tmp_path / "lines.bin", "--tokenizer", folder / "tokenizer", "--dtype", "int32")
+    assert (wrong.returncode, "50.0% of the tokens are eos, one in 2" in wrong.stderr) == (1, True)
 
 
 def test_trace_names_the_documents_of_a_sequence(finished: tuple[Path, str]) -> None:

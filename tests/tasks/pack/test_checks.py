@@ -135,7 +135,7 @@ def test_a_real_mixture_is_mixed_in_every_window(
 ) -> None:
     """Four sources of different kinds; each of 1,000 sequences in a row has them in their shares."""
     inputs = []
-    for source in ("mindspore_zh", "papers_zh", "paddle_zh", "tidb_zh"):
+    for source in ("mindspore_zh", "papers_zh", "paddle_zh", "rocketmq_md"):
         records = bench_records(source, 250)
         folder = raw / source
         folder.mkdir()

