@@ -146,48 +146,57 @@ def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a process a core; threads would take other shards' cores
     tokenizer, dtype = open_tokenizer(folder / FOLDER), token_dtype(task.ids.vocab_size)
     lengths: list[int] = []
+    counts: Counter[str] = Counter()
     source = pq.ParquetFile(task.documents)
+    characters = []
     with atomic_path(token_file(folder, task.index)) as temporary, temporary.open("wb") as stream:
         for batch in source.iter_batches(ENCODE_BATCH, columns=["id", "text"]):
-            encoded = [_with_ends(ids, task.ids) for ids in tokenizer.encode(batch["text"].to_pylist())]
-            tokens = np.concatenate(encoded)
-            lengths += [ids.size for ids in encoded]
-            if int(np.count_nonzero(tokens == task.ids.eos)) != sum(ids.size > 0 for ids in encoded):
+            encoded = tokenizer.encode(batch["text"].to_pylist())
+            sizes = [_size_of(ids, task.ids) for ids in encoded]
+            tokens = _joined(encoded, sizes, task.ids, dtype)
+            if int(np.count_nonzero(tokens == task.ids.eos)) != np.count_nonzero(sizes):
                 _refuse_control_tokens(batch["id"].to_pylist(), encoded, task.ids)
-            stream.write(tokens.astype(dtype).tobytes())
-    table = source.read(["id", "source", "text"])
-    documents = pa.table(
-        {
-            "id": table["id"],
-            "source": table["source"],
-            "tokens": pa.array(lengths, pa.int64()),
-            "characters": pc.cast(pc.utf8_length(table["text"]), pa.int64()),
-        }
-    )
+            stream.write(tokens.data)
+            lengths += sizes
+            characters.append(pc.cast(pc.utf8_length(batch["text"]), pa.int64()))
+            counts["bytes"] += pc.sum(pc.binary_length(batch["text"])).as_py()
+    names = source.read(["id", "source"])
+    columns = {"tokens": pa.array(lengths, pa.int64()), "characters": pa.chunked_array(characters, pa.int64())}
+    documents = pa.table({"id": names["id"], "source": names["source"], **columns})
     rows = write_table(document_file(folder, task.index), documents)
-    names: dict[str, int | None] = {
+    files: dict[str, int | None] = {
         token_file(folder, task.index).name: None,
         document_file(folder, task.index).name: rows,
     }
-    counts = Counter(tokens=sum(lengths), documents=rows, documents_empty=lengths.count(0))
+    counts += Counter(tokens=sum(lengths), documents=rows, documents_empty=lengths.count(0))
     counts["characters"] = pc.sum(documents["characters"]).as_py() or 0
-    counts["bytes"] = pc.sum(pc.binary_length(table["text"])).as_py() or 0
-    return names, counts
+    return files, counts
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
     return fingerprint(config.pack.tokenizer)
 
 
-def _with_ends(ids: Ids, special: TokenIds) -> Ids:
-    if not ids.size:
-        return ids
-    begin = [special.bos] if special.bos >= 0 else []
-    return np.concatenate([np.array(begin, np.uint32), ids, np.array([special.eos], np.uint32)])
+def _size_of(ids: Ids, special: TokenIds) -> int:
+    """Return the tokens of a document, with bos and eos; none without text."""
+    return ids.size + 1 + (special.bos >= 0) if ids.size else 0
+
+
+def _joined(encoded: Sequence[Ids], sizes: Sequence[int], special: TokenIds, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return documents end to end, each between bos, if there is one, and eos."""
+    joined = np.full(sum(sizes), special.eos, dtype)
+    place = 0
+    for ids, size in zip(encoded, sizes, strict=True):
+        if size:
+            begin = place + (special.bos >= 0)
+            joined[place] = special.bos if special.bos >= 0 else ids[0]
+            joined[begin : place + size - 1] = ids
+            place += size
+    return joined
 
 
 def _refuse_control_tokens(names: Sequence[str], encoded: Sequence[Ids], special: TokenIds) -> None:
-    index = next(i for i, ids in enumerate(encoded) if np.count_nonzero(ids == special.eos) != int(ids.size > 0))
+    index = next(i for i, ids in enumerate(encoded) if (ids == special.eos).any())
     raise PipelineError(
         f"pack.tokenizer: it gives eos (id {special.eos}) for text in document {names[index]}, so that the end of a "
         "document could not be told from it; choose an eos_token that no text is encoded to"

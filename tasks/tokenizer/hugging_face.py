@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -44,7 +44,7 @@ class HuggingFaceTokenizer:
         self._vocabulary = vocabulary
         self._pieces: dict[int, bytes] | None = None
         self._byte_level = (described.get("decoder") or {}).get("type") == "ByteLevel"
-        self._fast = BytePairs.from_description(described) if fast else None
+        self.fast = BytePairs(described) if fast else None
         self.vocab_size = max(vocabulary.values()) + 1
         self.special_tokens: Mapping[str, int] = {token["content"]: token["id"] for token in controls}
         self.suggested: Mapping[str, str] = suggested_tokens(_settings_beside(file))
@@ -57,14 +57,18 @@ class HuggingFaceTokenizer:
         return None if found is None else int(found)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        if self._fast is None:
-            encodings = self._engine.encode_batch_fast(list(texts), add_special_tokens=False)
-            return [np.array(encoding.ids, np.uint32) for encoding in encodings]
-        found = [self._fast.encode(text) for text in texts]
-        for index, ids in enumerate(found):
-            if ids is None:  # a text that the fast engine does not keep whole
-                found[index] = np.array(self._engine.encode(texts[index], add_special_tokens=False).ids, np.uint32)
+        if self.fast is None:
+            return self._encode_slowly(texts)
+        found = self.fast.encode(texts)
+        # A text that the fast engine does not keep whole.
+        left = [index for index, ids in enumerate(found) if ids is None]
+        for index, ids in zip(left, self._encode_slowly([texts[index] for index in left]), strict=True):
+            found[index] = ids
         return [ids for ids in found if ids is not None]
+
+    def _encode_slowly(self, texts: Sequence[str]) -> list[Ids]:
+        encodings = self._engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, np.uint32) for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
         if self._byte_level:
@@ -80,64 +84,75 @@ class HuggingFaceTokenizer:
         return self._pieces.get(token, b"")
 
 
-@dataclass(frozen=True)
 class BytePairs:
-    """Byte-level BPE on the tiktoken engine. Ranks are places in the list of merges, `ids` the token of each rank.
+    """Byte-level BPE on the tiktoken engine.
 
-    tiktoken cuts text once. Where a tokenizer cuts several times in turn, all but the last cut are marked in the text by a
-    character that is a special token here, so that nothing is merged across it.
+    tiktoken cuts text once, and drops what lies between two matches. Where a tokenizer cuts several times in turn, all but
+    the last cut are marked in the text by a character that is a special token here, so that nothing is merged across it.
+    What lies between matches becomes a match by one more alternative; where the pattern covers most texts without, it is
+    tried without first, for the look-ahead makes it slow.
+
+    Raises:
+        PipelineError: tiktoken has no counterpart to a part of the `tokenizer.json`.
     """
 
-    encoding: tiktoken.Encoding
-    cuts: tuple[regex.Pattern[str], ...]
-    ids: Ids
-    lengths: Ids
-    """Bytes of the token of each rank."""
-    normal_form: str | None
-
-    @classmethod
-    def from_description(cls, described: Mapping[str, Any]) -> "BytePairs":
-        """Return the engine for a `tokenizer.json`.
-
-        Raises:
-            PipelineError: tiktoken has no counterpart to a part of it.
-        """
+    def __init__(self, described: Mapping[str, Any]) -> None:
         model, vocabulary = described["model"], described["model"].get("vocab")
         if model["type"] != "BPE" or (described.get("decoder") or {}).get("type") != "ByteLevel":
             raise PipelineError("it is no byte-level BPE")
         *cuts, pattern = _patterns(described["pre_tokenizer"])
-        form = _normal_form(described.get("normalizer"))
         alphabet = {byte: symbol for symbol, byte in BYTE_OF_SYMBOL.items()}
         if any(symbol not in vocabulary for symbol in BYTE_OF_SYMBOL) or model.get("ignore_merges"):
             raise PipelineError("its vocabulary lacks single bytes, or is used without merges")
-        names = [alphabet[byte] for byte in range(256)]
         merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
-        names += dict.fromkeys(first + second for first, second in merges)
-        ranks = {byte_piece(name): rank for rank, name in enumerate(names)}
-        mark = {CUT: len(names)} if cuts else {}
-        # What lies between two matches is one piece too; tiktoken would drop it.
-        whole = rf"{pattern}|(?:(?!{pattern})[\s\S])+"
-        encoding = tiktoken.Encoding("corpus", pat_str=whole, mergeable_ranks=ranks, special_tokens=mark)
-        lengths = np.array([len(byte_piece(name)) for name in names], np.uint32)
-        ids = np.array([vocabulary[name] for name in names], np.uint32)
-        return cls(encoding, tuple(map(regex.compile, cuts)), ids, lengths, form)
+        # Ranks are places in the list of merges, after the 256 bytes; ids may be in any order.
+        names = list(dict.fromkeys([*(alphabet[byte] for byte in range(256)), *(one + two for one, two in merges)]))
+        self._ranks = {byte_piece(name): rank for rank, name in enumerate(names)}
+        self._ids: Ids = np.array([vocabulary[name] for name in names], np.uint32)
+        self._bytes = np.array([len(byte_piece(name)) for name in names], np.int64)
+        self._normal_form = _normal_form(described.get("normalizer"))
+        self._cuts = [regex.compile(cut) for cut in cuts]
+        self._whole = rf"{pattern}|(?:(?!{pattern})[\s\S])+"
+        self.encoding = self._encoding(self._whole if cuts else pattern)
 
-    def encode(self, text: str) -> Ids | None:
-        """Return the ids of a text, or None if they do not add up to all of its bytes."""
-        if self.normal_form is not None:
-            text = normalize(self.normal_form, text)  # type: ignore[arg-type]
-        ranks = self._ranks(text)
-        whole = int(self.lengths[ranks].sum()) == len(text.encode(errors="surrogatepass"))
-        return self.ids[ranks] if whole else None
+    def encode(self, texts: Sequence[str]) -> list[Ids | None]:
+        """Return the ids of each text, None where they do not add up to all of its bytes."""
+        if self._normal_form is not None:
+            texts = [normalize(self._normal_form, text) for text in texts]  # type: ignore[arg-type]
+        found = self._encode(self.encoding, texts)
+        left = [] if self._cuts else [index for index, ids in enumerate(found) if ids is None]
+        for index, ids in zip(
+            left, self._encode(self._thorough, [texts[i] for i in left]) if left else [], strict=True
+        ):
+            found[index] = ids
+        return found
 
-    def _ranks(self, text: str) -> Ids:
-        if not self.cuts:
-            return self.encoding.encode_to_numpy(text, disallowed_special=())
-        marked = text.replace(CUT, "")  # a text that has it comes out too short, and goes to the slow engine
-        for cut in self.cuts:
+    def _encode(self, encoding: tiktoken.Encoding, texts: Sequence[str]) -> list[Ids | None]:
+        parts = [self._ranks_of(encoding, text) for text in texts]
+        ranks = np.concatenate([np.empty(0, np.uint32), *parts])
+        ends = np.cumsum([part.size for part in parts])
+        totals = np.concatenate([[0], np.cumsum(self._bytes.take(ranks))])
+        kept = np.diff(totals[np.concatenate([[0], ends])])
+        whole = kept == [len(text.encode(errors="surrogatepass")) for text in texts]
+        ids = np.split(self._ids.take(ranks), ends[:-1])
+        return [part if is_whole else None for part, is_whole in zip(ids, whole, strict=True)]
+
+    def _ranks_of(self, encoding: tiktoken.Encoding, text: str) -> Ids:
+        if not self._cuts:
+            return encoding.encode_to_numpy(text, disallowed_special=())
+        marked = text.replace(CUT, "")  # a text that has it comes out too short
+        for cut in self._cuts:
             marked = cut.sub(rf"{CUT}\g<0>{CUT}", marked)
-        ranks = self.encoding.encode_to_numpy(marked, allowed_special={CUT}, disallowed_special=())
-        return ranks[ranks < self.ids.size]
+        ranks = encoding.encode_to_numpy(marked, allowed_special={CUT}, disallowed_special=())
+        return ranks[ranks < self._ids.size]
+
+    @cached_property
+    def _thorough(self) -> tiktoken.Encoding:
+        return self._encoding(self._whole)
+
+    def _encoding(self, pattern: str) -> tiktoken.Encoding:
+        mark = {CUT: len(self._ranks)} if self._cuts else {}
+        return tiktoken.Encoding("corpus", pat_str=pattern, mergeable_ranks=self._ranks, special_tokens=mark)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -22,11 +22,13 @@ from tasks.files import atomic_path, write_json
 from tasks.tokenizer import Source
 from tasks.tokenizer.hugging_face import SETTINGS_FILE
 from tasks.tokenizer.sources import SENTENCEPIECE_FILE, TOKENIZER_FILE
-from tasks.tokenizer.tiktoken_file import PATTERNS
 
 EOS_TOKEN, PAD_TOKEN = "<|endoftext|>", "<|pad|>"
 # The result depends on it, so it is the same on every machine.
 THREADS = 4
+# Qwen's pattern without English contractions and without the look-ahead that leaves a blank to the word after it: as many
+# tokens, and a third faster on tiktoken. Each digit is a token of its own.
+PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"
 LONGEST_LINE = 2**16  # bytes; sentencepiece leaves longer ones out
 
 
@@ -63,9 +65,9 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, folder: Path)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, special_tokens: list[str]) -> Engine:
-    """Return a byte-level BPE of at most `vocab_size` tokens. Each digit is a token of its own."""
+    """Return a byte-level BPE of at most `vocab_size` tokens."""
     tokenizer = Engine(BPE())
-    cut = Split(Regex(PATTERNS["qwen"]), "isolated")
+    cut = Split(Regex(PATTERN), "isolated")
     tokenizer.pre_tokenizer = Sequence([cut, ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(

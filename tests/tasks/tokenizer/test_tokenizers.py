@@ -135,8 +135,9 @@ def test_the_fast_engine_cuts_as_tokenizers_does(tmp_path: Path, patterns: tuple
 
 def test_a_text_with_the_character_that_marks_cuts_is_left_to_the_slow_engine(tmp_path: Path) -> None:
     described = read_json(_with_cuts(tmp_path, r"\p{N}", r"\p{L}+").file)
-    assert BytePairs.from_description(described).encode("私用\ue000字符") is None
-    assert BytePairs.from_description(described).encode("普通字符") is not None
+    private, ordinary = BytePairs(described).encode(["私用\ue000字符", "普通字符"])
+    assert private is None
+    assert ordinary is not None
 
 
 @given(st.text(max_size=60))
@@ -158,7 +159,7 @@ def test_any_text_has_the_same_ids_on_both_engines(text: str) -> None:
 def test_what_tiktoken_cannot_run_is_said(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     source = train_tokenizer(SENTENCES, TokenizerConfig(vocab_size=600), tmp_path)
     with pytest.raises(PipelineError, match=reason):
-        BytePairs.from_description(read_json(source.file) | change)
+        BytePairs(read_json(source.file) | change)
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
