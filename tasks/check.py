@@ -8,6 +8,7 @@ from pathlib import Path
 from configs.errors import PipelineError
 from configs.schema import RunConfig
 from tasks import dedup, filter, normalize
+from tasks.pack.checks import check_model
 from tasks.raw import find_files
 from tasks.tokenizer.sources import check_tokenizer
 
@@ -34,12 +35,7 @@ def _error_of(attempt: Callable[[], object]) -> str | None:
 
 def _check_tokenizer(config: RunConfig) -> None:
     tokenizer = check_tokenizer(config.pack.tokenizer)
-    size = config.pack.tokenizer.vocab_size if tokenizer is None else tokenizer.vocab_size
-    if config.model.vocab_size is not None and config.model.vocab_size < size:
-        raise PipelineError(
-            f"model.vocab_size: {config.model.vocab_size} is less than the tokenizer's {size} tokens; leave it out, "
-            "or write at least that"
-        )
+    check_model(config, config.pack.tokenizer.vocab_size if tokenizer is None else tokenizer.vocab_size)
 
 
 def _impossible_settings(config: RunConfig) -> Iterator[str]:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import zstandard
 from datasketch import MinHash
 
-from configs.schema import NormalizeConfig, RunConfig
+from configs.schema import NormalizeConfig, RunConfig, TokenizerConfig
 from tasks import chunk, dedup, filter, normalize, pack
 from tasks.artifact import Manifest
 from tasks.dedup.shingles import texts_of
@@ -37,11 +37,14 @@ from tasks.normalize.text import normalize_text
 from tasks.raw import list_raw_files
 from tasks.readers.html import is_page
 from tasks.stage import Stage, build_artifact
+from tasks.tokenizer import load
+from tasks.tokenizer.training import train_tokenizer
 from tests.conftest import BENCH, SAMPLE
 
 MEGABYTE = 1_000_000
 ROUNDS = 5
 PART_MEGABYTES = 2
+TRAINED_ON_MEGABYTES = 8
 SHARD_BYTES = 8_000_000  # enough shards for two workers, and few enough that waiting for the disk is not what is timed
 STAGES = (normalize.STAGE, dedup.STAGE, filter.STAGE, chunk.STAGE, pack.STAGE)
 
@@ -54,6 +57,9 @@ def main(megabytes: float) -> None:
         _write_raw(texts, Path(folder) / "raw")
         _write_raw(texts[::4], Path(folder) / "quarter")
         _write_raw(texts[:: max(1, len(texts) // 100)], Path(folder) / "small")
+        every = max(1, int(size / TRAINED_ON_MEGABYTES))
+        source = train_tokenizer(texts[::every], TokenizerConfig(), Path(folder) / "tokenizer")
+        alone = _seconds(load(source, "tiktoken").encode, texts)
         quarter, one, two = (
             _time_chain(Path(folder), raw, workers) for raw, workers in (("quarter", 1), ("raw", 1), ("raw", 2))
         )
@@ -64,6 +70,10 @@ def main(megabytes: float) -> None:
             f"  {stage.name:<12}{size / seconds:>7.1f} MB/s{memory:>11.0f} MB{quarter[stage.name][1]:>11.0f} MB"
             f"{size / seconds_two:>9.1f} MB/s{seconds / seconds_two:>9.2f}x"
         )
+    chain = sum(seconds for seconds, _ in one.values())
+    print(
+        f"  {'all':<12}{size / chain:>7.1f} MB/s: {chain / alone:.2f}x the time of tokenizing the same text alone, one core"
+    )
     part = list(_up_to(PART_MEGABYTES, iter(texts[:: max(1, int(size / PART_MEGABYTES / 4))])))
     print(f"\nParts, one core, {_megabytes(part):.1f} MB, median of {ROUNDS} alternated rounds")
     for name, ours, plain_name, plain in _parts():
@@ -133,6 +143,7 @@ def _config(folder: Path, raw: str, workers: int, workspace: str) -> RunConfig:
             "workspace": str(folder / "runs" / workspace),
             "executor": {"workers": workers},
             "normalize": {"shard_bytes": 1 if raw == "small" else SHARD_BYTES},
+            "pack": {"tokenizer": {"path": str(folder / "tokenizer")}},
         }
     )
 

@@ -27,8 +27,9 @@ from configs.schema import RunConfig, TokenizerConfig
 from tasks.documents import DOCUMENTS, read_table, write_table
 from tasks.executor import LocalExecutor, ProcessExecutor
 from tasks.files import write_json
-from tasks.pack import PlanTokens, copy_files, plan_tokens
 from tasks.pack.megatron import WriteMegatron, write_megatron
+from tasks.pack.outputs import copy_files
+from tasks.pack.planning import PlanTokens, plan_tokens
 from tasks.pack.tokens import (
     FOLDER,
     EncodeShard,
@@ -223,7 +224,7 @@ def _timed(run: Callable[[], list[int]]) -> Timed:
 
 def _bench_writing(folder: Path) -> None:
     print(
-        "\nWriting synthetic ids, one core: plan, gather, check and write .bin, beside the same bytes alone; then the same as"
+        "\nWriting synthetic ids, one core: plan, gather, check, write .bin, beside the same bytes alone; then the same as"
     )
     print("Megatron and MindRecord (MindSpore's import left out; it takes seconds)\n")
     print(f"  {'tokens':>12}{'.bin':>18}{'peak memory':>14}{'bytes alone':>18}{'Megatron':>18}{'MindRecord':>18}")

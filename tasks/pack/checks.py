@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from configs.errors import PipelineError
+from configs.schema import RunConfig
 from tasks.tokenizer import TokenIds
 
 WINDOW = 1000
@@ -20,6 +22,20 @@ RARE = 20
 LINE_SHARE = 0.5
 """More documents of one line, if they are also shorter than 100 tokens, look like lines that were taken for documents."""
 LINE_TOKENS, ENOUGH_DOCUMENTS = 100, 20
+
+
+def check_model(config: RunConfig, tokens: int) -> None:
+    """Refuse a model whose embedding has fewer rows than the vocabulary.
+
+    Raises:
+        PipelineError: it has.
+    """
+    size = config.model.vocab_size
+    if size is not None and size < tokens:
+        raise PipelineError(
+            f"model.vocab_size: {size} is less than the tokenizer's {tokens} tokens: larger ids would read memory that is "
+            "not the embedding's; leave it out, or write at least that"
+        )
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def encode_shard(task: EncodeShard, folder: Path) -> UnitResult:
         token_file(folder, task.index).name: None,
         document_file(folder, task.index).name: rows,
     }
-    counts += Counter(tokens=sum(lengths), documents=rows, documents_empty=lengths.count(0))
+    counts.update(tokens=sum(lengths), documents=rows, documents_empty=lengths.count(0))
     counts["characters"] = pc.sum(documents["characters"]).as_py() or 0
     return files, counts
 

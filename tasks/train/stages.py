@@ -11,7 +11,7 @@ from typing import Any
 from configs.errors import PipelineError
 from configs.schema import RunConfig
 from tasks.artifact import ArtifactFile, Manifest
-from tasks.pack import dataset_files
+from tasks.pack.outputs import dataset_files
 from tasks.stage import StageRun
 from tasks.train import mindformers_yaml
 from tasks.train.launch import METRICS, StepMetrics, TrainingJob, TrainingResult, train
