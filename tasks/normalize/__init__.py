@@ -190,7 +190,7 @@ def _too_many(count: int, config: NormalizeConfig, rows: list[dict[str, Any]] | 
 
 STAGE = Stage(
     name="normalize",
-    version=2,
+    version=3,
     libraries=("opencc", "ftfy", "pyarrow", "trafilatura", "pypdfium2", "python-docx"),
     settings=settings,
     build=build,

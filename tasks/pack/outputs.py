@@ -1,5 +1,6 @@
 """The formats that a dataset is written in, and what a training reads of them."""
 
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from tasks.train.launch import (
     read_megatron,
     write_mindrecord,
 )
+
+logger = logging.getLogger("mindpretrain")
 
 MINDRECORD, MEGATRON = "mindrecord", "megatron"
 SHARDS_A_PROCESS = 8
@@ -91,6 +94,8 @@ def dataset_files(dataset: Artifact, config: RunConfig) -> DatasetFiles:
     """
     stats, kind = dataset.manifest.stats, config.training.dataset
     check_model(config, stats["vocab_size"])
+    if (rows := config.model.vocab_size or 0) > stats["vocab_size"]:
+        logger.info("model.vocab_size %d: %d rows stand for no token", rows, rows - stats["vocab_size"])
     suffix = {MINDRECORD: ".mindrecord", MEGATRON: ".idx"}[kind]
     found = [file.name for file in dataset.manifest.files if file.name.startswith(f"{kind}/{TRAIN}-")]
     paths = [dataset.folder / name for name in found if name.endswith(suffix)]

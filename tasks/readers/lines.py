@@ -1,5 +1,6 @@
 """JSON lines, plain or compressed. They end at "\\n" alone: U+2028, U+2029 and U+0085 are legal inside a JSON string."""
 
+import json
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -48,14 +49,20 @@ def _parse(place: str, line: bytes, content: Content) -> Record | BadRecord:
     except orjson.JSONDecodeError:
         try:
             decoded = decode(line)
-            fields, meta = orjson.loads(decoded.text), decoded.meta
+            fields, meta = orjson.loads(_without_lone_surrogates(decoded.text)), decoded.meta
         except UnknownEncodingError as error:
             return BadRecord(place, "unknown_encoding", str(error))
-        except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             return BadRecord(place, "broken_json_line", str(error))
     if not isinstance(fields, dict):
         return BadRecord(place, "broken_json_line", f"expected an object with a field {content.text_field!r}")
     return record_of(place, fields, content, meta)
+
+
+def _without_lone_surrogates(line: str) -> str:
+    r"""Return a line of JSON with U+FFFD for half a surrogate pair, such as \ud83d where a text was cut inside an emoji."""
+    whole = json.dumps(json.loads(line), ensure_ascii=False)
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _lines(content: Content, stream: BinaryIO) -> Iterator[Line]:

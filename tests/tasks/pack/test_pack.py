@@ -19,6 +19,7 @@ from tasks.artifact import Artifact, Workspace
 from tasks.documents import read_table
 from tasks.executor import ProcessExecutor
 from tasks.inspection import inspect_artifact, trace_sequence
+from tasks.pack import tokens as tokenized
 from tasks.pack.dataset import Dataset, token_texts
 from tasks.pack.report import DOCUMENT_END, PAGE, REPORT
 from tasks.raw import list_raw_files
@@ -106,6 +107,16 @@ def test_trace_and_inspect_show_the_documents_of_a_sequence(request: pytest.Fixt
     assert shown.count(DOCUMENT_END) == sum(span.ends for n in range(len(dataset)) for span in dataset.spans(n))
     with pytest.raises(PipelineError, match=rf"no sequence {len(dataset)}; its sequences are 0 to {len(dataset) - 1}"):
         list(trace_sequence(artifact.folder, len(dataset)))
+
+
+def test_the_tokens_artifact_shows_what_encoded_and_how_long_documents_are(concat: list[Artifact]) -> None:
+    _, _, filtered, _, artifact = concat
+    workspace = artifact.folder.parents[2]
+    folder = Workspace(workspace).folder("tokens", tokenized.STAGE.key(sample_config(workspace), [filtered.manifest]))
+    shown = "\n".join(inspect_artifact(folder, 3))
+    assert shown.startswith("tokens artifact ")
+    assert "same ids as tokenizers for all of 65 sampled documents" in shown
+    assert "  tokens  characters  document" in shown
 
 
 def test_another_length_strategy_or_seed_does_not_tokenize_again(packed_in: Pack, concat: list[Artifact]) -> None:
@@ -249,7 +260,7 @@ def test_lone_surrogates_and_special_tokens_in_documents_are_packed_as_text(make
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"pack": {"seq_length": 4096}}, r"has [1-9]\d+ tokens, less than one sequence of pack.seq_length 4096 \+ 1"),
+        ({"pack": {"seq_length": 65536}}, r"has [1-9]\d+ tokens, less than one sequence of pack.seq_length 65536 \+ 1"),
         (
             {"filter": {"min_characters": 10**6}},
             "pack: no document is left to pack; look at what dedup and filter removed",
@@ -336,7 +347,7 @@ def test_real_documents_come_back_from_every_kind_of_tokenizer(corpus: Path, tmp
             back = tokenizer.decode(ids[:-1])
             exact += back == expected[name]
             assert back == expected[name].replace("▁", " ")
-    assert whole >= len(expected) - 1
+    assert whole >= len(expected) - 5  # a tail of less than 512 tokens is dropped
     assert kind == "unigram" or exact == whole
 
 
@@ -353,8 +364,10 @@ def test_chunks_are_found_in_the_tokens_again(concat: list[Artifact]) -> None:
     from tasks.pack.chunks import chunk_runs
     from tasks.pack.corpus import Corpus
 
-    *_, chunked, artifact = concat
-    tokens = next(path.parent for path in (artifact.folder.parents[1] / "tokens").glob("*/manifest.json"))
+    _, _, filtered, chunked, artifact = concat
+    workspace = artifact.folder.parents[2]
+    key = tokenized.STAGE.key(sample_config(workspace), [filtered.manifest])
+    tokens = Workspace(workspace).folder("tokens", key)
     names = ("articles", "records", "troubles")
     corpus = Corpus.read(tokens, len(chunked.shards), names)
     tokenizer = open_tokenizer(tokens / "tokenizer")

@@ -2,12 +2,14 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from configs.schema import ModelConfig
+from tasks.train.launch import DatasetFiles
 from tasks.train.mindformers_yaml import epochs, mindformers_config, warmup_steps, write
 from tests.tasks.train.jobs import make_job
 
@@ -76,6 +78,51 @@ def test_ascend_keeps_its_own_kernels() -> None:
     assert (written["n_kv_heads"], written["num_heads"], written["intermediate_size"]) == (8, 32, 11008)
 
 
+def test_megatron_s_loader_gets_its_blend_and_cuts_it_by_itself() -> None:
+    """1,000 sequences in batches of 4 are 250 steps a pass; 300 steps need two passes, which the loader makes one of."""
+    files = DatasetFiles("megatron", (Path("/data/train-00000"), Path("/data/train-00001")), (0.75, 0.25))
+    job = replace(make_job(Path("/job"), DATASET, sequences=1000, steps=300), dataset=files, eos_id=7, pad_id=8)
+    found = mindformers_config(job, 0)
+    loader = found["train_dataset"]["data_loader"]
+    assert loader["sizes"] == [2000, 0, 0]
+    assert loader["config"]["data_path"] == ["0.75000000", "/data/train-00000", "0.25000000", "/data/train-00001"]
+    assert (loader["config"]["eod"], loader["config"]["pad"], loader["config"]["seq_length"]) == (7, 8, job.seq_length)
+    assert found["train_dataset"]["input_columns"] == ["input_ids", "labels", "loss_mask", "position_ids"]
+    assert found["runner_config"]["epochs"] == 1
+    model = found["model"]["model_config"]
+    assert (model["input_sliced_sig"], model["use_eod_attn_mask_compression"]) == (True, False)
+
+
+def test_a_reset_at_document_ends_reaches_the_loader_and_the_model() -> None:
+    """Up to 200 documents a sequence need 256 places for their ends. A square mask is never asked for: without flash
+    attention the model adds it to the scores as it is, and tokens would see what comes after them.
+    """
+    files = DatasetFiles("megatron", (Path("/data/train-00000"),), (1.0,), reset=True, documents_in_a_sequence=200)
+    job = make_job(Path("/job"), DATASET, device="Ascend", precision="bf16")
+    found = mindformers_config(replace(job, dataset=files), 0)
+    loader = found["train_dataset"]["data_loader"]["config"]
+    assert (loader["reset_position_ids"], loader["reset_attention_mask"], loader["eod_mask_loss"]) == (
+        True,
+        True,
+        False,
+    )
+    assert (loader["create_compressed_eod_mask"], loader["create_attention_mask"]) == (True, False)
+    assert loader["eod_pad_length"] == 256
+    assert found["train_dataset"]["input_columns"][-1] == "actual_seq_len"
+    model = found["model"]["model_config"]
+    assert (model["use_eod_attn_mask_compression"], model["use_flash_attention"]) == (True, True)
+
+
+def test_labels_of_their_own_are_not_shifted_again() -> None:
+    files = DatasetFiles("mindrecord", (DATASET,), training_columns=True)
+    found = mindformers_config(replace(make_job(Path("/job"), DATASET), dataset=files), 0)
+    assert found["train_dataset"]["input_columns"] == ["input_ids", "labels", "loss_mask"]
+    assert found["model"]["model_config"]["input_sliced_sig"] is True
+    plain = mindformers_config(make_job(Path("/job"), DATASET), 0)
+    assert plain["train_dataset"]["input_columns"] == ["input_ids"]
+    assert plain["model"]["model_config"]["input_sliced_sig"] is False
+
+
 def test_small_numbers_stay_numbers_in_the_file(tmp_path: Path) -> None:
     """PyYAML reads `1e-8` as text; `1.0e-08` as a number."""
     job = make_job(tmp_path, DATASET, eps=1e-8, learning_rate=1e-5)
@@ -93,5 +140,7 @@ def test_mindformers_knows_every_key() -> None:
     source = "\n".join(file.read_text(errors="replace") for file in Path(place.origin).parent.rglob("*.py"))
     words = set(re.findall(r"\w+", source))
     job = make_job(Path("job"), DATASET, workers=2, precision="fp16")
+    megatron = replace(job, dataset=DatasetFiles("megatron", (Path("/data/train-00000"),), (1.0,), reset=True))
     loss_scale_of_mindspore = {"loss_scale_value", "scale_factor", "scale_window"}
-    assert keys(mindformers_config(job, 0)) - words - loss_scale_of_mindspore == set()
+    for written in (job, megatron):
+        assert keys(mindformers_config(written, 0)) - words - loss_scale_of_mindspore == set()
