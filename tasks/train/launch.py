@@ -8,6 +8,7 @@ status 0 may not have trained at all.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ METRICS = "metrics.jsonl"
 JOB_FILE = "job.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_STATE = "state.json"
+MEETINGS = "meetings"
 SCHEDULER_LOG = "scheduler.log"
 MEGATRON_CHECKED = "read_back.json"
 POLL_SECONDS = 0.1
@@ -214,6 +216,8 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
     mindformers_yaml.write(job, start)
     for old in [*job.folder.glob("rank_*/*.json*"), *job.folder.glob("logs/*.log")]:
         old.unlink()
+    shutil.rmtree(job.folder / MEETINGS, ignore_errors=True)
+    (job.folder / MEETINGS).mkdir()
     state = {
         "folder": str(job.folder.absolute()),
         "steps": job.steps,

@@ -20,7 +20,7 @@ from typing import Any
 
 from tasks.files import write_json
 from tasks.train import mindformers_yaml
-from tasks.train.launch import CHECKPOINT_STATE, CHECKPOINTS, METRICS, StepMetrics
+from tasks.train.launch import CHECKPOINT_STATE, CHECKPOINTS, MEETINGS, METRICS, StepMetrics
 
 JOB = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 FOLDER = Path(JOB["folder"])
@@ -35,7 +35,7 @@ if JOB["dataset"] == "megatron":
     sys.modules["mindformers.dataset.blended_datasets.helpers"] = megatron_helpers
 
 import mindspore as ms  # noqa: E402
-from mindformers import MindFormerConfig, Trainer, build_context  # noqa: E402
+from mindformers import MindFormerConfig, Trainer, build_context, version_control  # noqa: E402
 from mindformers.dataset.dataloader import blended_megatron_dataloader  # noqa: E402
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister  # noqa: E402
 from mindformers.wrapper import MFTrainOneStepCell  # noqa: E402
@@ -177,9 +177,25 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+class Meeting:
+    """A barrier by files, since CPU has no kernel for one: each worker leaves its mark and waits for those of the others."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def __call__(self) -> None:
+        self._number += 1
+        marks = [FOLDER / MEETINGS / f"{self._number}-{rank}" for rank in range(JOB["workers"])]
+        marks[RANK].touch()
+        while not all(mark.exists() for mark in marks):
+            time.sleep(0.05)
+
+
 def main() -> None:
     if JOB["dataset"] == "megatron":
         blended_megatron_dataloader.compile_helpers = lambda: None  # they are there, without a compiler
+        if JOB["device"] == "CPU":
+            version_control.barrier = Meeting()
     config = MindFormerConfig(str(FOLDER / mindformers_yaml.FILE))
     build_context(config)
     Trainer(config).train()

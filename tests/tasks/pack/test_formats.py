@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from tasks.artifact import Artifact
 from tasks.executor import LocalExecutor
 from tasks.pack.dataset import Dataset
 from tasks.pack.megatron import groups, write_index
+from tasks.pack.outputs import dataset_files
 from tasks.stage import build_artifact
 from tasks.train.columns import training_columns
-from tasks.train.launch import METRICS, _environment
+from tasks.train.launch import METRICS, StepMetrics, _environment, train
 from tasks.train.megatron_helpers import build_blending_indices, build_exhaustive_blending_indices, build_sample_idx
 from tests.conftest import build_chain
 from tests.tasks.pack.conftest import STAGES, sample_config
+from tests.tasks.train.jobs import curve, make_job
 
 EOS, PAD = 0, 1
 
@@ -150,6 +153,39 @@ def test_the_model_trains_on_what_was_packed(tmp_path: Path, pack: dict[str, Any
     assert len(losses) == 10
     assert losses[-1] < losses[0]
     assert abs(losses[0] - np.log(1500)) < 0.3  # a model that knows nothing: the mask leaves no more and no less out
+
+
+class _StoppedError(Exception):
+    """Ends a training from outside."""
+
+
+def _stop_after_14(step: StepMetrics) -> None:
+    if step.step == 14:
+        raise _StoppedError
+
+
+@pytest.mark.slow
+def test_a_training_on_megatron_files_resumes_exactly_and_two_workers_equal_one(tmp_path: Path) -> None:
+    config = sample_config(
+        tmp_path, outputs=["megatron"], shard_bytes=65536, training={"dataset": "megatron", "batch_size": 4}
+    )
+    dataset = dataset_files(build_chain(config, *STAGES)[-1], config)
+    one, stopped, two = (
+        replace(
+            make_job(tmp_path / name, tmp_path, steps=20, checkpoint_every=10, **settings),
+            dataset=dataset, vocab_size=1500, sequences=500,
+        )
+        for name, settings in (
+            ("one", {"batch_size": 4}), ("stopped", {"batch_size": 4}), ("two", {"batch_size": 2, "workers": 2}),
+        )
+    )  # fmt: skip
+    train(one, lambda _: None)
+    with pytest.raises(_StoppedError):
+        train(stopped, _stop_after_14)
+    train(stopped, lambda _: None)
+    train(two, lambda _: None)
+    assert curve(stopped) == curve(one)
+    np.testing.assert_allclose([step[1] for step in curve(two)], [step[1] for step in curve(one)], atol=1e-5)
 
 
 def test_megatron_files_hold_every_document_with_its_eos(best_fit: list[Artifact]) -> None:
