@@ -201,7 +201,7 @@ class Workspace:
         """Write manifest and stats, and give the finished draft its final name."""
         shutil.rmtree(draft.folder / "work", ignore_errors=True)
         for left in draft.folder.rglob(f".*{TEMPORARY}"):  # by a process that was killed while it wrote
-            left.unlink()
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         write_json(draft.folder / "stats.json", manifest.stats)
         write_json(draft.folder / "manifest.json", manifest.model_dump(mode="json"))
         draft.folder.rename(self.folder(manifest.stage, manifest.key))

@@ -8,6 +8,7 @@ status 0 may not have trained at all.
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from configs.errors import PipelineError
 from configs.schema import ModelConfig, TrainingConfig
-from tasks.files import atomic_path, write_json
+from tasks.files import TEMPORARY, atomic_path, write_json
 from tasks.train import mindformers_yaml
 from tasks.train.failures import first_cause, scheduler_failed
 
@@ -165,13 +166,20 @@ def write_mindrecord(job: WriteMindRecord) -> None:
     Raises:
         TrainingFailed: MindSpore could not write it, or read something else back.
     """
-    first = job.files[0].target
-    first.parent.mkdir(parents=True, exist_ok=True)
-    job_file = first.with_name(f".{first.name}.job.json")
-    paths = {"files": [{name: str(path.absolute()) for name, path in file} for file in job.files]}
-    write_json(job_file, job.model_dump(exclude={"files"}) | paths)
-    _run_module("mindrecord", first, job_file)
-    job_file.unlink()
+    final = job.files[0].target.parent
+    # A folder of its own, so that what a killed process left running cannot write into the files of the next one.
+    folder = final / f".{secrets.token_hex(4)}{TEMPORARY}"
+    folder.mkdir(parents=True)
+    try:
+        drafts = [file.model_copy(update={"target": folder / file.target.name}) for file in job.files]
+        paths = {"files": [{name: str(path.absolute()) for name, path in file} for file in drafts]}
+        write_json(folder / "job.json", job.model_dump(exclude={"files"}) | paths)
+        _run_module("mindrecord", job.files[0].target, folder / "job.json")
+        for draft in drafts:
+            for written in (draft.target, draft.target.with_name(f"{draft.target.name}.db")):
+                written.replace(final / written.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_megatron(folder: Path, expected: dict[str, tuple[int, int]]) -> None:
@@ -194,7 +202,8 @@ def read_megatron(folder: Path, expected: dict[str, tuple[int, int]]) -> None:
 def _run_module(name: str, target: Path, *arguments: Path) -> None:
     """Run a module of this package that imports MindSpore, in a process of its own; its output shows only if it fails."""
     log = target.with_name(f"{target.name}.log")
-    command = [sys.executable, "-m", f"tasks.train.{name}", *(str(argument.absolute()) for argument in arguments)]
+    module = [sys.executable, "-m", f"tasks.train.{name}", *(str(argument.absolute()) for argument in arguments)]
+    command = [sys.executable, "-m", "tasks.train.supervisor", *module]  # so that it ends with this process
     with log.open("wb") as output:
         done = subprocess.run(command, env=_environment(), cwd=PROJECT, stdout=output, stderr=output, check=False)
     if done.returncode:
