@@ -12,7 +12,7 @@ from configs.errors import PipelineError
 from tasks.artifact import Artifact, ArtifactFile, read_manifest
 from tasks.dedup.report import REPORT
 from tasks.pack.dataset import Dataset
-from tasks.pack.report import DOCUMENT_END
+from tasks.pack.report import DOCUMENT_END, evenly
 from tasks.train.launch import METRICS
 from tasks.train.stages import norm_or_overflow, read_metrics
 
@@ -132,7 +132,7 @@ def _show_chunks(artifact: Artifact, samples: int) -> Iterator[str]:
 
 def _show_sequences(artifact: Artifact, samples: int) -> Iterator[str]:
     dataset = Dataset(artifact.folder)
-    for sequence in _evenly(len(dataset), samples):
+    for sequence in evenly(len(dataset), samples):
         yield f"\n── sequence {sequence}"
         for span, texts in dataset.decoded(sequence):
             yield f"[{span.document}] {''.join(texts)}{DOCUMENT_END if span.ends else ''}"
@@ -148,7 +148,7 @@ def _show_tokens(artifact: Artifact, samples: int) -> Iterator[str]:
 def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:
     steps = read_metrics(artifact.folder / METRICS)
     yield "\n  step      loss  learning rate  gradient norm  tokens/s"
-    for index in _evenly(len(steps), samples):
+    for index in evenly(len(steps), samples):
         step = steps[index]
         yield (
             f"{step.step:6d}  {step.loss:8.4f}  {step.learning_rate:13.3e}  {norm_or_overflow(step):>13}  "
@@ -159,7 +159,7 @@ def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:
 def _sample(artifact: Artifact, files: Sequence[ArtifactFile], samples: int) -> list[dict[str, Any]]:
     """Return rows evenly spaced over all shards, reading only the shards that they lie in."""
     rows: list[dict[str, Any]] = []
-    wanted = _evenly(sum(file.rows or 0 for file in files), samples)
+    wanted = evenly(sum(file.rows or 0 for file in files), samples)
     first = 0
     for file in files:
         inside = [index - first for index in wanted if first <= index < first + (file.rows or 0)]
@@ -167,12 +167,6 @@ def _sample(artifact: Artifact, files: Sequence[ArtifactFile], samples: int) -> 
             rows += pq.read_table(artifact.folder / file.name).take(pa.array(inside)).to_pylist()
         first += file.rows or 0
     return rows
-
-
-def _evenly(total: int, samples: int) -> list[int]:
-    """Return up to `samples` indices, first and last included."""
-    count = min(total, samples)
-    return sorted({round(index * (total - 1) / max(1, count - 1)) for index in range(count)})
 
 
 def _excerpt(text: str) -> str:

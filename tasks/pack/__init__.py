@@ -52,7 +52,7 @@ from tasks.pack.report import WriteReport, alarms, write_report
 from tasks.pack.tokens import token_dtype
 from tasks.pack.write import WriteShard, write_shard
 from tasks.stage import Stage, StageResult, StageRun, build_artifact
-from tasks.tokenizer import TokenIds
+from tasks.tokenizer import TokenIds, read_description
 
 logger = logging.getLogger("mindpretrain")
 
@@ -63,7 +63,7 @@ def build(run: StageRun) -> StageResult:
     filtered = workspace.manifest("filter", chunked.manifest.inputs[0])
     made = build_artifact(tokenized.STAGE, run.config, [filtered], run.executor)
     tokens = workspace.open(made)
-    ids = TokenIds(**{name: made.stats[name] for name in ("vocab_size", "eos", "bos", "pad")})
+    ids = read_description(tokens.folder / tokenized.FOLDER).ids
     dtype = _stored_dtype(config, ids)
     _check_ids(run.config, ids)
     documents = tuple(workspace.open(filtered).shards)

@@ -5,6 +5,7 @@ What is known of a document is in arrays, saved once by the planning pass and ma
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,13 @@ class Corpus:
         """Return the shard of each document and where in it the document begins, in tokens."""
         return np.searchsorted(self.first_of_shard, documents, side="right") - 1, self.offsets[documents]
 
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the ids in the files."""
+        return token_dtype(read_description(self.folder / FOLDER).vocab_size)
+
     def tokens(self, shard: int) -> npt.NDArray[Any]:
-        return map_tokens(self.folder, shard, token_dtype(read_description(self.folder / FOLDER).vocab_size))
+        return map_tokens(self.folder, shard, self.dtype)
 
     @classmethod
     def read(cls, folder: Path, shards: int, names: Sequence[str]) -> "Corpus":

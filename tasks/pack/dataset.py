@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
+from tasks.pack.tokens import FOLDER
 from tasks.tokenizer import Tokenizer, open_tokenizer
-
-TOKENIZER = "tokenizer"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Dataset:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return open_tokenizer(self.folder / TOKENIZER)
+        return open_tokenizer(self.folder / FOLDER)
 
     def sequence(self, number: int) -> npt.NDArray[Any]:
         """Return the ids of one sequence, padding included.

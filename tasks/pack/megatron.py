@@ -53,7 +53,7 @@ def write_megatron(task: WriteMegatron, folder: Path) -> UnitResult:
                 data = block.tobytes()
                 digest.update(data)
                 stream.write(data)
-    dtype = corpus.tokens(task.first).dtype
+    dtype = corpus.dtype
     with atomic_path(prefix.with_suffix(".idx")) as temporary, temporary.open("wb") as stream:
         write_index(stream, lengths, dtype)
     names = [f"{FOLDER}/{task.name}{suffix}" for suffix in (".bin", ".idx")]

@@ -61,7 +61,7 @@ def plan_tokens(task: PlanTokens, folder: Path) -> UnitResult:
     held_out, moved_back = held_out_documents(folder, len(task.chunks) if task.holds_out else 0, corpus.lengths.size)
     if corpus.lengths[held_out].sum() < width:  # not one sequence to evaluate
         held_out[:] = False
-    chunks = chunk_runs(corpus, task.chunks) if config.strategy == "best_fit" or config.shuffle == "chunks" else None
+    units = _units(config, corpus, task.chunks)
     weights = np.array([place.weight for place in task.config.inputs])
     copies = copies_by_weight(weights[corpus.sources], seed)
     counts = Counter(held_out_near_duplicates=moved_back)
@@ -74,7 +74,7 @@ def plan_tokens(task: PlanTokens, folder: Path) -> UnitResult:
                 f"{config.seq_length} + 1; add documents or lower seq_length"
             )
         for epoch in range(config.epochs if split == TRAIN else 1):
-            plan = _plan(config, corpus.lengths, taken, chunks, np.random.default_rng([seed, epoch, split == HELD_OUT]))
+            plan = _plan(config, _repeated(units, taken), np.random.default_rng([seed, epoch, split == HELD_OUT]))
             name = f"{split}-{epoch}"
             files += plan.save(plan_folder(folder, name))
             counts[f"sequences:{name}"] = plan.order.size
@@ -114,16 +114,20 @@ def stride_of(config: PackConfig) -> int:
     return config.seq_length + (config.strategy == "best_fit")
 
 
-def _plan(
-    config: PackConfig, lengths: Indices, copies: Indices, chunks: Runs | None, random: np.random.Generator
-) -> Plan:
+def _units(config: PackConfig, corpus: Corpus, chunks: tuple[Path, ...]) -> Runs:
+    """Return what is laid whole, of each document once: the document, its chunks, or pieces that fit a sequence."""
+    if config.strategy == "best_fit":
+        return cut_documents(corpus.lengths, chunk_runs(corpus, chunks), config.seq_length + 1)
+    if config.shuffle == "chunks":
+        return chunk_runs(corpus, chunks)
+    return whole_documents(corpus.lengths, np.ones_like(corpus.lengths))
+
+
+def _plan(config: PackConfig, units: Runs, random: np.random.Generator) -> Plan:
     width = config.seq_length + 1
-    if config.strategy == "best_fit" and chunks is not None:
-        pieces = cut_documents(lengths, chunks, width)
-        return best_fit(_repeated(pieces, copies), width, config.max_padding_share, random)
-    if config.shuffle == "chunks" and chunks is not None:
-        return concat(_repeated(chunks, copies), width, random)
-    return concat(whole_documents(lengths, copies), width, random)
+    if config.strategy == "best_fit":
+        return best_fit(units, width, config.max_padding_share, random)
+    return concat(units, width, random)
 
 
 def _repeated(runs: Runs, copies: Indices) -> Runs:

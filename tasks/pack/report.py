@@ -56,7 +56,7 @@ class WriteReport:
 def write_report(task: WriteReport, folder: Path) -> UnitResult:
     """Write `report.json` and `report.html`."""
     dataset = Dataset(folder)
-    places = _evenly(len(dataset), SAMPLES)
+    places = evenly(len(dataset), SAMPLES)
     sequences = [(number, list(dataset.decoded(number))) for number in places]
     samples = [
         {
@@ -152,6 +152,7 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _evenly(total: int, samples: int) -> list[int]:
+def evenly(total: int, samples: int) -> list[int]:
+    """Return up to `samples` indices, first and last included."""
     count = min(total, samples)
     return sorted({round(index * (total - 1) / max(1, count - 1)) for index in range(count)})

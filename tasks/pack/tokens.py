@@ -101,9 +101,9 @@ def build(run: StageRun) -> StageResult:
     made = run.map(
         "tokenizer", make_tokenizer, [MakeTokenizer(shards, stride, sample_stride, run.config.pack.tokenizer)]
     )
-    ids = TokenIds(**{name: made[0].counts[name] for name in ("vocab_size", "eos", "bos", "pad")})
-    encoded = run.map("encode", encode_shard, [EncodeShard(index, path, ids) for index, path in enumerate(shards)])
     described = read_description(run.draft.folder / FOLDER)
+    work = [EncodeShard(index, path, described.ids) for index, path in enumerate(shards)]
+    encoded = run.map("encode", encode_shard, work)
     stats = {"engine": described.engine, "engine_because": described.reason} | _counts(made[0], encoded)
     return StageResult([file for record in [*made, *encoded] for file in record.files], stats)
 
@@ -188,9 +188,9 @@ def _joined(encoded: Sequence[Ids], sizes: Sequence[int], special: TokenIds, dty
     place = 0
     for ids, size in zip(encoded, sizes, strict=True):
         if size:
-            begin = place + (special.bos >= 0)
-            joined[place] = special.bos if special.bos >= 0 else ids[0]
-            joined[begin : place + size - 1] = ids
+            if special.bos >= 0:
+                joined[place] = special.bos
+            joined[place + size - 1 - ids.size : place + size - 1] = ids
             place += size
     return joined
 

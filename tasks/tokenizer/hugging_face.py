@@ -15,12 +15,11 @@ import tokenizers
 from configs.errors import PipelineError
 from tasks.tokenizer import Ids, suggested_tokens
 from tasks.tokenizer.pieces import BYTE_OF_SYMBOL, byte_piece, text_piece
+from tasks.tokenizer.tiktoken_file import PATTERNS
 
 SETTINGS_FILE = "tokenizer_config.json"
 # For private use: normalize takes such characters out of documents.
 CUT = "\ue000"
-# What the pre-tokenizer ByteLevel cuts by where it is not told otherwise: GPT-2's pattern.
-GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
 
 class HuggingFaceTokenizer:
@@ -120,11 +119,9 @@ class BytePairs:
         if self._normal_form is not None:
             texts = [normalize(self._normal_form, text) for text in texts]  # type: ignore[arg-type]
         found = self._encode(self.encoding, texts)
-        left = [] if self._cuts else [index for index, ids in enumerate(found) if ids is None]
-        for index, ids in zip(
-            left, self._encode(self._thorough, [texts[i] for i in left]) if left else [], strict=True
-        ):
-            found[index] = ids
+        for index, ids in enumerate(found):
+            if ids is None and not self._cuts:
+                (found[index],) = self._encode(self._thorough, [texts[index]])
         return found
 
     def _encode(self, encoding: tiktoken.Encoding, texts: Sequence[str]) -> list[Ids | None]:
@@ -184,10 +181,11 @@ def _patterns(pre_tokenizer: Mapping[str, Any] | None) -> list[str]:
     last = steps[-1]
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
         raise PipelineError("its pre-tokenizer does not end with bytes, or adds a space")
-    if len(steps) == 1 and last.get("use_regex", True):
-        return [GPT2_PATTERN]
-    own = [GPT2_PATTERN] if last.get("use_regex", True) else []
-    return [*(_pattern_of(step) for step in steps[:-1]), *own]
+    own = [PATTERNS["gpt2"]] if last.get("use_regex", True) else []  # by which ByteLevel itself cuts
+    patterns = [*(_pattern_of(step) for step in steps[:-1]), *own]
+    if not patterns:
+        raise PipelineError("its pre-tokenizer does not cut the text")
+    return patterns
 
 
 def _pattern_of(split: Mapping[str, Any]) -> str:

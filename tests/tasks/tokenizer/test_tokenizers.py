@@ -154,6 +154,10 @@ def test_any_text_has_the_same_ids_on_both_engines(text: str) -> None:
         ({"normalizer": {"type": "Lowercase"}}, "more than a Unicode normal form"),
         ({"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}, "no byte-level BPE"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "does not end with bytes"),
+        (
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}},
+            "does not cut the text",
+        ),
     ],
 )
 def test_what_tiktoken_cannot_run_is_said(tmp_path: Path, change: dict[str, object], reason: str) -> None:
