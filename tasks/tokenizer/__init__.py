@@ -146,7 +146,9 @@ def token_ids(
         if token is None or (role == "eos" and name is None):
             listed = ", ".join(list(tokenizer.special_tokens)[:20]) or "none"
             what = f"{name!r} is not in the vocabulary" if name else "the tokenizer names none"
-            raise PipelineError(f"pack.tokenizer.{role}_token: {what}; its special tokens are: {listed}")
+            raise PipelineError(
+                f"pack.tokenizer.{role}_token: {what}; its special tokens are: {listed}; name one of them"
+            )
         found[role] = token
     for role in ("bos", "pad"):
         if found[role] == found["eos"]:
