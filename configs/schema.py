@@ -5,25 +5,19 @@ enters its artifact's key, so a changed value re-runs that stage and the later o
 """
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
+from configs.section import Section, Share
+from configs.training import ModelConfig, PretrainConfig, SmokeConfig, TrainingConfig
 
 StageName = Literal["normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain"]
 ArtifactName = StageName | Literal["scores", "tokens"]
 STAGES: tuple[StageName, ...] = ("normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain")
 
 OutputName = Literal["mindrecord", "megatron"]
-
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: immutable, strictly typed, closed to unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class InputConfig(Section):
@@ -340,107 +334,6 @@ class PackConfig(Section):
         return self
 
 
-class ModelConfig(Section):
-    """The network. The sequence length comes from `pack`."""
-
-    family: Literal["llama"] = "llama"
-    vocab_size: int | None = Field(default=None, ge=1)
-    """Rows of the embedding; the tokenizer's size where it is left out. More leave room, fewer are refused."""
-    hidden_size: int = Field(default=128, ge=8)
-    intermediate_size: int = Field(default=352, ge=8)
-    num_layers: int = Field(default=2, ge=1)
-    num_heads: int = Field(default=4, ge=1)
-    num_kv_heads: int | None = Field(default=None, ge=1)
-    """Heads of keys and values (grouped-query attention); as many as `num_heads` where it is left out."""
-    rms_norm_eps: float = Field(default=1e-5, gt=0)
-    initializer_range: float = Field(default=0.02, gt=0)
-
-    @model_validator(mode="after")
-    def check_heads(self) -> Self:
-        if self.hidden_size % self.num_heads or (self.hidden_size // self.num_heads) % 2:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} over num_heads {self.num_heads} must be a whole, even number "
-                "(the length of a head, which rotary embedding halves); choose num_heads accordingly"
-            )
-        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
-            raise ValueError(f"num_heads {self.num_heads} must be a multiple of num_kv_heads {self.num_kv_heads}")
-        return self
-
-
-class TrainingConfig(Section):
-    """What smoke and pretrain have in common: device, precision, batch, optimizer."""
-
-    device: Literal["CPU", "Ascend"] = "CPU"
-    workers: int = Field(default=1, ge=1)
-    """Training processes, one a device; more than one means data parallel under `msrun`."""
-    dataset: Literal["mindrecord", "megatron"] = "mindrecord"
-    """Which of `pack.outputs` to train on. Megatron's loader cuts and shuffles by itself."""
-    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
-    """Compute precision. CPU has no bf16 kernels."""
-    batch_size: int = Field(default=8, ge=1)
-    """Sequences a step on each device."""
-    learning_rate: float = Field(default=3e-4, gt=0)
-    """Peak. 1e-4 to 3e-4 from scratch at billions of parameters; small models take ten times as much."""
-    final_learning_rate: float = Field(default=0.0, ge=0)
-    """Where the cosine ends."""
-    warmup_share: Share = 0.03
-    """Share of the steps in which the learning rate rises from 0."""
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    """0.95 follows large-batch gradients faster than Adam's 0.999."""
-    eps: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.1, ge=0)
-    max_gradient_norm: float = Field(default=1.0, gt=0)
-    loss_scale: int = Field(default=65536, ge=1)
-    """Where the dynamic loss scale starts; used with fp16 alone."""
-    recompute: bool = False
-    """Compute activations again in the backward pass: less memory, up to a third more work."""
-    timeout_minutes: float = Field(default=30, gt=0)
-    """Stop when no training step has ended for so long."""
-
-    @model_validator(mode="after")
-    def check_learning_rates(self) -> Self:
-        if self.device == "CPU" and self.precision == "bf16":
-            raise ValueError("precision bf16 has no kernels on CPU; write fp32 or fp16, or device: Ascend")
-        if self.final_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate {self.final_learning_rate} is above learning_rate {self.learning_rate}; "
-                "the cosine falls from the second to the first"
-            )
-        return self
-
-
-class SmokeConfig(Section):
-    """A short training that must succeed before the long one may start."""
-
-    steps: int = Field(default=100, ge=10)
-    min_loss_drop: float = Field(default=0.1, ge=0)
-    """By how much (nats a token) the mean loss of the last tenth of the steps must lie below that of the first tenth."""
-    max_overflow_share: Share = 0.25
-    """Largest share of steps that fp16 overflow may skip; a dynamic loss scale needs a few to find its level."""
-
-
-class PretrainConfig(Section):
-    """The long training."""
-
-    steps: int | None = Field(default=None, ge=1)
-    """Optimizer steps. Give this or `epochs`."""
-    epochs: float | None = Field(default=None, gt=0)
-    """Passes over the token dataset; one where neither this nor `steps` is given."""
-    checkpoint_every: int = Field(default=500, ge=1)
-    """Steps between two checkpoints."""
-    keep_checkpoints: int = Field(default=3, ge=2)
-    """How many to keep. At least two, so that one is whole while the next is written."""
-
-    @model_validator(mode="after")
-    def check_length(self) -> Self:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError(
-                f"steps {self.steps} and epochs {self.epochs} both say how long to train; give one of them"
-            )
-        return self
-
-
 class RunConfig(Section):
     """A whole run: where from, where to, and each stage's section. Relative paths start at the current folder."""
 
@@ -467,6 +360,25 @@ class RunConfig(Section):
         if repeated:
             raise ValueError(f"inputs: the source name {repeated[0]!r} is given twice; each input needs its own")
         return self
+
+    @model_validator(mode="after")
+    def derive_the_accumulation(self) -> Self:
+        """Return the configuration with the gradient accumulation that `global_batch_tokens` asks for."""
+        training, wanted = self.training, self.training.global_batch_tokens
+        if wanted is None:
+            return self
+        at_once = training.data_parallel * training.batch_size * self.pack.seq_length
+        micro_batches = max(1, round(wanted / at_once))
+        if micro_batches * at_once != wanted or training.gradient_accumulation not in (1, micro_batches):
+            raise ValueError(
+                f"training.global_batch_tokens {wanted} is not {training.data_parallel} copies x batch_size "
+                f"{training.batch_size} x seq_length {self.pack.seq_length} = {at_once} tokens x gradient_accumulation; "
+                f"the nearest is {micro_batches * at_once} (gradient_accumulation {micro_batches}, best left out)"
+            )
+        if training.gradient_accumulation == micro_batches:
+            return self
+        derived = training.model_copy(update={"gradient_accumulation": micro_batches})
+        return self.model_copy(update={"training": derived})
 
     @model_validator(mode="after")
     def check_dataset(self) -> Self:

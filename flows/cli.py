@@ -172,8 +172,8 @@ def plan(
     overrides: Overrides = None,
 ) -> None:
     """State disk, memory and time of dedup for a corpus of some size, measured on the normalized documents."""
+    from configs.sizes import parse_size, show_size, show_time
     from tasks.plan import plan_dedup
-    from tasks.sizes import parse_size, show_size, show_time
 
     planned = plan_dedup(load_config(config, overrides or ()), parse_size(corpus))
     rows = [

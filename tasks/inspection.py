@@ -13,8 +13,9 @@ from tasks.artifact import Artifact, ArtifactFile, read_manifest
 from tasks.dedup.report import REPORT
 from tasks.pack.dataset import Dataset
 from tasks.pack.report import DOCUMENT_END, evenly
-from tasks.train.launch import METRICS
-from tasks.train.stages import norm_or_overflow, read_metrics
+from tasks.train.job import METRICS
+from tasks.train.metrics import read_metrics
+from tasks.train.stages import norm_or_overflow
 
 EXCERPT_CHARACTERS, SHORT_EXCERPT = 300, 60
 DOCUMENT_STAGES = ("normalize", "dedup", "filter")

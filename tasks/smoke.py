@@ -1,45 +1,60 @@
-"""A short training that must succeed before the long one may start: the loss falls, nothing overflows for good.
+"""A short training that must succeed before the long one may start.
 
-It runs the same code on the same devices as pretrain, so what breaks there breaks here in minutes.
+It runs the same code on the same devices as pretrain, so what breaks there breaks here in minutes. The gates are in
+`train/gates.py`; the report, `smoke.json`, says what each found.
 """
 
+from dataclasses import asdict
+
 from configs.errors import PipelineError
-from configs.schema import RunConfig, SmokeConfig
+from configs.schema import RunConfig
+from tasks.files import write_json
 from tasks.stage import Stage, StageResult, StageRun
-from tasks.train.stages import LIBRARIES, Training, describe, run_training, steps_per_epoch, training_settings
+from tasks.train.gates import judge, likely_cause
+from tasks.train.initial import first_weights
+from tasks.train.job import PROBES
+from tasks.train.metrics import rank_metrics
+from tasks.train.stages import (
+    LIBRARIES,
+    describe,
+    make_job,
+    read_probes,
+    run_training,
+    steps_per_epoch,
+    training_settings,
+)
+
+REPORT = "smoke.json"
 
 
 def build(run: StageRun) -> StageResult:
-    steps_per_epoch(run.artifact("pack").manifest, run.config)
-    training = run_training(run, run.config.smoke.steps, checkpoint_every=None, keep_checkpoints=2)
-    problems = failed_gates(training, run.config.smoke)
-    if problems:
-        raise PipelineError("\n  ".join(["smoke: the training is not fit to go on:", *problems]))
-    return StageResult(describe(run, []), training.stats())
-
-
-def failed_gates(training: Training, config: SmokeConfig) -> list[str]:
-    """Return what speaks against the long training, each with the mend."""
-    stats = training.stats()
-    problems = []
-    drop = stats["loss_first"] - stats["loss_last"]
-    if drop < config.min_loss_drop:
-        problems.append(
-            f"the loss fell by {drop:.4f} (from {stats['loss_first']} in the first tenth of the steps to "
-            f"{stats['loss_last']} in the last), expected at least smoke.min_loss_drop {config.min_loss_drop}; "
-            "raise training.learning_rate or smoke.steps, and look at the samples of pack"
+    dataset, folder = run.artifact("pack"), run.draft.folder
+    steps_per_epoch(dataset.manifest, run.config)
+    job = make_job(
+        run.config,
+        dataset,
+        folder,
+        run.config.smoke.steps,
+        checkpoint_every=None,
+        keep_checkpoints=2,
+        init_weights=first_weights(run.config.model, folder, dataset.manifest.stats["vocab_size"]),
+        probe=True,
+    )
+    training = run_training(run, job)
+    gates = judge(training, rank_metrics(folder), read_probes(folder, PROBES), run.config, dataset.manifest.stats)
+    write_json(folder / REPORT, [asdict(gate) for gate in gates])
+    failed = [gate for gate in gates if not gate.passed]
+    if failed:
+        problems = [f"{gate.name}: {gate.found}; {gate.mend}" for gate in failed]
+        cause = likely_cause(gates, training, job.vocab_size)
+        raise PipelineError(
+            "\n  ".join(["smoke: the training is not fit to go on:", *problems, f"most likely cause: {cause}"])
         )
-    share = stats["overflow_steps"] / stats["steps"]
-    if share > config.max_overflow_share:
-        problems.append(
-            f"{share:.0%} of the steps overflowed, more than smoke.max_overflow_share {config.max_overflow_share:.0%}; "
-            "lower training.loss_scale or training.learning_rate, or train in bf16"
-        )
-    return problems
+    return StageResult(describe(run, [folder / REPORT]), training.stats() | {"gates": len(gates)})
 
 
 def settings(config: RunConfig) -> dict[str, object]:
     return training_settings(config) | {"smoke": config.smoke.model_dump()}
 
 
-STAGE = Stage(name="smoke", version=1, libraries=LIBRARIES, settings=settings, build=build)
+STAGE = Stage(name="smoke", version=2, libraries=LIBRARIES, settings=settings, build=build)

@@ -42,7 +42,7 @@ from tasks.pack.tokens import (
 from tasks.pack.write import ShardPlace, WriteShard, write_shard
 from tasks.tokenizer import Description, TokenIds, open_tokenizer, read_description, write_description
 from tasks.tokenizer.hugging_face import HuggingFaceTokenizer
-from tasks.train.launch import RecordFile, WriteMindRecord, write_mindrecord
+from tasks.train.separate import RecordFile, WriteMindRecord, write_mindrecord
 from tests.bench import _megabytes, _texts, _up_to, peak_memory
 
 ROUNDS = 3

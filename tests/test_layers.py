@@ -10,7 +10,12 @@ import pytest
 from tests.conftest import PROJECT
 
 LAYERS = ("configs", "tasks", "flows")
-TRAINING_PROCESS = {"tasks/train/worker.py", "tasks/train/mindrecord.py", "tasks/train/megatron.py"}
+TRAINING_PROCESS = {
+    "tasks/train/worker.py",
+    "tasks/train/probes.py",
+    "tasks/train/mindrecord.py",
+    "tasks/train/megatron.py",
+}
 # Prefect puts the folder of a flow first on the path, and msrun that of the worker.
 ON_THE_PATH = ("flows", "tasks/train")
 

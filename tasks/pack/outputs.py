@@ -18,14 +18,8 @@ from tasks.pack.planning import HELD_OUT, TRAIN, split_of
 from tasks.pack.write import ShardPlace
 from tasks.stage import StageRun, UnitResult
 from tasks.tokenizer import TokenIds
-from tasks.train.launch import (
-    MEGATRON_CHECKED,
-    DatasetFiles,
-    RecordFile,
-    WriteMindRecord,
-    read_megatron,
-    write_mindrecord,
-)
+from tasks.train.job import DatasetFiles
+from tasks.train.separate import MEGATRON_CHECKED, RecordFile, WriteMindRecord, read_megatron, write_mindrecord
 
 logger = logging.getLogger("mindpretrain")
 
@@ -110,6 +104,11 @@ def dataset_files(dataset: Artifact, config: RunConfig) -> DatasetFiles:
         training_columns=config.pack.mindrecord_columns == "training",
         reset=config.pack.document_boundaries == "reset",
         documents_in_a_sequence=stats["documents_in_a_sequence"],
+        held_out=tuple(
+            dataset.folder / file.name
+            for file in dataset.manifest.files
+            if file.name.startswith(f"{MINDRECORD}/{HELD_OUT}-") and file.name.endswith(".mindrecord")
+        ),
     )
 
 

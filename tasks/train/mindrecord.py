@@ -15,7 +15,7 @@ from mindspore.dataset import MindDataset
 from mindspore.mindrecord import FileWriter
 
 from tasks.train.columns import Columns, schema_of, token_columns, training_columns
-from tasks.train.launch import RecordFile, WriteMindRecord
+from tasks.train.separate import RecordFile, WriteMindRecord
 
 BATCH = 4096
 

@@ -1,11 +1,13 @@
 """One training process: `worker.py JOB_FILE`. Runs mindformers' own Trainer from the YAML beside the job file.
 
 What it adds to mindformers, through mindformers' registry, and why:
-- `StepRecorder`: a line a step, and checkpoints. mindformers has two checkpoint formats; on CPU the new one cannot save
-  under two workers and the old one cannot resume under one, neither keeps the loss scale's window, and both delete before
-  they write. Ours is one for every case: weights and optimizer as safetensors, under the final name only when whole.
+- `StepRecorder`: a line a step, checkpoints, evaluation, and what smoke measures of each rank. mindformers has two
+  checkpoint formats; on CPU the new one cannot save under two workers and the old one cannot resume under one, neither
+  keeps the loss scale's window, and both delete before they write. Ours is one for every case: weights and optimizer as
+  safetensors, under the final name only when whole.
 - `megatron_helpers` in place of a C++ module that the Megatron loader would compile into the installation.
-- `PortableTrainOneStep`: the overflow test of `MFTrainOneStepCell` asks an operator that only Ascend has.
+- `PortableTrainOneStep`: the overflow test of `MFTrainOneStepCell` asks an operator that only Ascend has, and mindformers
+  accumulates gradients in semi_auto alone, which CPU lacks.
 """
 
 import json
@@ -20,13 +22,16 @@ from typing import Any
 
 from tasks.files import write_json
 from tasks.train import mindformers_yaml
-from tasks.train.launch import CHECKPOINT_STATE, CHECKPOINTS, MEETINGS, METRICS, StepMetrics
+from tasks.train.checkpoints import CHECKPOINT_STATE, CHECKPOINTS, OPTIMIZER, WEIGHTS, describe
+from tasks.train.job import FINISHED, MEETINGS, METRICS, PROCESS
+from tasks.train.metrics import StepMetrics
 
 JOB = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-FOLDER = Path(JOB["folder"])
+FOLDER = Path(sys.argv[1]).parent
 RANK = int(os.environ.get("RANK_ID", "0")) if JOB["workers"] > 1 else 0
 OWN_FOLDER = FOLDER / f"rank_{RANK}"
 OWN_FOLDER.mkdir(parents=True, exist_ok=True)
+write_json(OWN_FOLDER / PROCESS, {"pid": os.getpid()})
 os.chdir(OWN_FOLDER)  # mindformers writes ./output while it is imported
 
 if JOB["dataset"] == "megatron":
@@ -41,22 +46,23 @@ from mindformers.tools.register import MindFormerModuleType, MindFormerRegister 
 from mindformers.wrapper import MFTrainOneStepCell  # noqa: E402
 from mindspore import ops  # noqa: E402
 
-WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+from tasks.train import probes  # noqa: E402
+from tasks.train.probes import TrainingStopped  # noqa: E402
+
 # With fp16 each overflow halves the loss scale, which may take a while; elsewhere nothing will mend the next step.
 OVERFLOWS_IN_A_ROW = 50 if JOB["precision"] == "fp16" else 5
-
-
-class TrainingStopped(Exception):  # noqa: N818
-    """The training cannot go on; the message says why and what to change."""
+ACCUMULATION, MICRO_BATCH = JOB["accumulation"], JOB["batch_size"]
 
 
 @MindFormerRegister.register(MindFormerModuleType.WRAPPER)
 class PortableTrainOneStep(MFTrainOneStepCell):  # type: ignore[misc]
-    """A training step whose overflow test works on every device."""
+    """A training step whose overflow test works on every device, and which takes its sequences in micro batches."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sum_over_workers = ops.AllReduce() if JOB["workers"] > 1 else ops.Identity()
+        self.micro_batches = ms.Tensor([ACCUMULATION], ms.float32)
+        self.add = ops.Add()
 
     def start_overflow_check(self, pre_cond: Any, compute_input: Any) -> Any:
         return pre_cond, compute_input
@@ -67,21 +73,48 @@ class PortableTrainOneStep(MFTrainOneStepCell):  # type: ignore[misc]
             total = total + ops.cast(ops.logical_not(ops.isfinite(gradient)), ms.float32).sum()
         return self.sum_over_workers(total) > 0
 
+    def grads_for_legacy(self, scaling_sens: Any, *inputs: Any) -> Any:
+        """Return loss (mean over micro batches), summed gradients, and by what to divide them."""
+        total, summed = 0.0, None
+        for number in range(ACCUMULATION):
+            part: tuple[Any, ...] = ()
+            for column in inputs:
+                part = (*part, column[number * MICRO_BATCH : (number + 1) * MICRO_BATCH])
+            loss = self.network(*part)
+            sens = ops.ones_like(loss) * ops.cast(scaling_sens, loss.dtype)
+            gradients = self.grad(self.network, self.weights)(*part, sens)
+            total = total + loss
+            summed = gradients if summed is None else self.hyper_map(self.add, summed, gradients)
+        return total / ACCUMULATION, summed, self.micro_batches
+
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class StepRecorder(ms.Callback):  # type: ignore[misc]
-    """Restores a checkpoint at the beginning, writes a line a step, saves every so many steps, ends after the last."""
+    """Restores a checkpoint at the beginning, writes a line a step, saves and evaluates every so many steps, ends after
+    the last."""
 
     def __init__(self) -> None:
         super().__init__()
         self._step = JOB["start"]
         self._overflows = 0
-        self._began = 0.0
+        self._began = self._ended = time.perf_counter()
         self._metrics = (OWN_FOLDER / METRICS).open("a", encoding="utf-8")
+        self._evaluation: probes.Evaluation | None = None
+        self._probe: probes.RankProbe | None = None
 
     def on_train_begin(self, run_context: Any) -> None:
+        arguments = run_context.original_args()
+        first = next(arguments.train_dataset.create_tuple_iterator(num_epochs=1, output_numpy=True))
+        probes.check_batch(first, JOB)
         if JOB["resume_from"]:
-            restore(run_context.original_args().train_network, Path(JOB["resume_from"]))
+            restore(arguments.train_network, Path(JOB["resume_from"]))
+        elif JOB["init_weights"] and JOB["data_parallel"] == JOB["workers"]:
+            load_weights(arguments.train_network.network, Path(JOB["init_weights"]))
+        if JOB["held_out"] and JOB["evaluation_sequences"]:
+            self._evaluation = probes.Evaluation(arguments.train_network.network, JOB, RANK, OWN_FOLDER)
+        if JOB["probe"] and JOB["device"] == "CPU":
+            self._probe = probes.RankProbe(arguments.train_network.network, first, JOB, OWN_FOLDER)
+        self._ended = time.perf_counter()
 
     def on_train_step_begin(self, run_context: Any) -> None:
         self._began = time.perf_counter()
@@ -95,24 +128,40 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
         self._stop_when_hopeless(measured)
         last = self._step >= JOB["steps"]
         every = JOB["checkpoint_every"]
+        if self._probe and self._step % max(1, JOB["steps"] // probes.LOOKS) == 0:
+            self._probe.look()
         if RANK == 0 and every and (last or self._step % every == 0):
             save(arguments.train_network, self._step)
+        if self._evaluation and (last or (JOB["evaluate_every"] and self._step % JOB["evaluate_every"] == 0)):
+            self._evaluation.run(self._step)
         if last:
-            write_json(OWN_FOLDER / "finished.json", {"step": self._step})
+            self._finish(arguments.train_network.network)
             run_context.request_stop()
+        self._ended = time.perf_counter()
+
+    def _finish(self, network: Any) -> None:
+        if self._probe:
+            self._probe.write(network)
+        if JOB["sample_prompts"] and RANK == 0 and JOB["device"] == "CPU":
+            probes.continue_prompts(network, JOB, OWN_FOLDER)
+        write_json(OWN_FOLDER / FINISHED, {"step": self._step})
 
     def _measure(self, loss: Any, overflow: Any, scale: Any, learning_rate: Any, norm: Any) -> StepMetrics:
         seconds = time.perf_counter() - self._began
         overflowed = bool(overflow.asnumpy().any())
+        waited = self._began - self._ended
         return StepMetrics(
             step=self._step,
+            tokens=self._step * JOB["tokens_a_step"],
             loss=float(loss.asnumpy().mean()),
             learning_rate=float(learning_rate.asnumpy().mean()),
             gradient_norm=None if overflowed else float(norm.asnumpy().mean()),
             loss_scale=float(scale.asnumpy().mean()) if JOB["precision"] == "fp16" else None,
             overflow=overflowed,
             seconds=round(seconds, 6),
-            tokens_per_second=round(JOB["tokens_a_step"] / seconds, 1),
+            waited=round(waited, 6),
+            tokens_per_second=round(JOB["tokens_a_step"] / (seconds + waited), 1),
+            memory=probes.peak_memory(JOB["device"]),
         )
 
     def _stop_when_hopeless(self, measured: StepMetrics) -> None:
@@ -143,7 +192,7 @@ def save(train_network: Any, step: int) -> None:
         ms.save_checkpoint(parameters, str(draft / name), format="safetensors")
         (draft / name).chmod(0o644)
         _sync(draft / name)
-    write_json(draft / CHECKPOINT_STATE, {"step": step})
+    write_json(draft / CHECKPOINT_STATE, {"step": step, "files": describe(draft, list(parts))})
     draft.rename(final)
     _sync(final.parent)
     for old in sorted(final.parent.glob("step-*"))[: -JOB["keep_checkpoints"]]:
@@ -156,17 +205,38 @@ def restore(train_network: Any, checkpoint: Path) -> None:
     """Load weights, optimizer and loss scale.
 
     Raises:
-        TrainingStopped: the checkpoint lacks a parameter, or has one that the network lacks.
+        TrainingStopped: the checkpoint lacks a parameter, has one that the network lacks, or one of another shape.
     """
     loaded: dict[str, Any] = {}
     for name in (WEIGHTS, OPTIMIZER):
         loaded.update(ms.load_checkpoint(str(checkpoint / name), format="safetensors"))
-    missing, unknown = ms.load_param_into_net(train_network, loaded, strict_load=True)
+    _load(train_network, loaded, checkpoint)
+
+
+def load_weights(network: Any, file: Path) -> None:
+    """Begin with the weights of a safetensors file.
+
+    Raises:
+        TrainingStopped: they are not those of this network.
+    """
+    _load(network, ms.load_checkpoint(str(file), format="safetensors"), file)
+
+
+def _load(network: Any, loaded: dict[str, Any], place: Path) -> None:
+    own = network.parameters_dict()
+    missing, unknown = sorted(own.keys() - loaded.keys()), sorted(loaded.keys() - own.keys())
     if missing or unknown:
         raise TrainingStopped(
-            f"{checkpoint} does not fit the model: it lacks {missing[:3]} and has {unknown[:3]} beside; delete it to start "
-            "from the checkpoint before it"
+            f"{place} does not fit the model: it lacks {missing[:3]} and has {unknown[:3]} beside; give the model "
+            "section the sizes of that checkpoint, or name another one"
         )
+    for name, parameter in own.items():
+        if tuple(loaded[name].shape) != tuple(parameter.shape):
+            raise TrainingStopped(
+                f"{place} does not fit the model: {name} has the shape {tuple(loaded[name].shape)}, expected "
+                f"{tuple(parameter.shape)}; give the model section the sizes of that checkpoint, or name another one"
+            )
+    ms.load_param_into_net(network, loaded, strict_load=True)
 
 
 def _sync(path: Path) -> None:

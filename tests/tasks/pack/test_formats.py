@@ -25,8 +25,11 @@ from tasks.pack.megatron import groups, write_index
 from tasks.pack.outputs import dataset_files
 from tasks.stage import build_artifact
 from tasks.train.columns import training_columns
-from tasks.train.launch import METRICS, StepMetrics, _environment, train
+from tasks.train.job import METRICS
+from tasks.train.launch import train
 from tasks.train.megatron_helpers import build_blending_indices, build_exhaustive_blending_indices, build_sample_idx
+from tasks.train.metrics import StepMetrics
+from tasks.train.msrun import environment
 from tests.conftest import build_chain
 from tests.tasks.pack.conftest import STAGES, sample_config
 from tests.tasks.train.jobs import curve, make_job
@@ -63,7 +66,7 @@ def in_mindformers(code: str, folder: Path, *arguments: str) -> Any:
     """Run code that imports mindformers in a process of its own; return the JSON that it writes."""
     target = folder / "answer.json"
     command = [sys.executable, "-c", code, *arguments, str(target)]
-    done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(target.read_text(encoding="utf-8"))
 

@@ -13,18 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from configs.schema import ModelConfig, TrainingConfig
+from configs.training import ModelConfig, TrainingConfig
 from tasks.files import write_json
-from tasks.train.launch import (
-    METRICS,
-    DatasetFiles,
-    RecordFile,
-    StepMetrics,
-    TrainingJob,
-    WriteMindRecord,
-    train,
-    write_mindrecord,
-)
+from tasks.train.job import METRICS, DatasetFiles, TrainingJob
+from tasks.train.launch import train
+from tasks.train.metrics import StepMetrics
+from tasks.train.separate import RecordFile, WriteMindRecord, write_mindrecord
 from tests.conftest import PROJECT
 
 SEQ_LENGTH, VOCABULARY, SEQUENCES = 64, 512, 128

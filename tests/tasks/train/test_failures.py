@@ -8,9 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.train import launch
+from tasks.train import msrun
 from tasks.train.failures import first_cause
-from tasks.train.launch import StepMetrics, TrainingFailed, train
+from tasks.train.job import TrainingFailed
+from tasks.train.launch import train
+from tasks.train.metrics import StepMetrics
 from tests.tasks.train.jobs import make_job, run
 
 
@@ -42,7 +44,7 @@ def test_a_worker_killed_by_the_system_is_named(dataset: Path, tmp_path: Path) -
             os.kill(worker.pid, signal.SIGKILL)
 
     with pytest.raises(TrainingFailed, match=r"ended from outside by signal 9; most often .* for want of memory"):
-        train(make_job(tmp_path / "job", dataset, steps=400), kill_the_worker)
+        train(make_job(tmp_path / "job", dataset, steps=400, max_restarts=0), kill_the_worker)
 
 
 def test_a_taken_port_is_named_at_once_and_not_after_the_timeout(
@@ -51,8 +53,8 @@ def test_a_taken_port_is_named_at_once_and_not_after_the_timeout(
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        monkeypatch.setattr(launch, "_free_port", lambda: other.getsockname()[1])
-        job = make_job(tmp_path / "job", dataset, workers=2, timeout_minutes=1)
+        monkeypatch.setattr(msrun, "free_port", lambda: other.getsockname()[1])
+        job = make_job(tmp_path / "job", dataset, workers=2, timeout_minutes=1, max_restarts=0)
         with pytest.raises(TrainingFailed, match=r"another program took their port; run the same command again"):
             run(job)
 
@@ -66,22 +68,23 @@ def test_of_two_workers_the_killed_one_is_the_cause_and_not_what_msrun_says_of_i
         "process_entity/_api.py:364] Worker process 9991 exit with exception. Error code: -9.\n"
         "RuntimeError: Distributed job exited with exception. Please check logs in directory: /x/logs.\n"
     )
-    assert first_cause([worker, launcher], 1) == (
-        f"a process was ended from outside by signal 9; most often the system, for want of memory (log: {launcher})"
+    assert first_cause([worker, launcher], 1).text == (
+        f"a process was ended from outside by signal 9; most often the system, for want of memory; lower "
+        f"training.batch_size or the readers' memory, or find out who ended it (`dmesg`) (log: {launcher})"
     )
     worker.write_text("ValueError: what really happened\n")
-    assert first_cause([worker, launcher], 1) == f"ValueError: what really happened (log: {worker})"
+    assert first_cause([worker, launcher], 1).text == f"ValueError: what really happened (log: {worker})"
 
 
 def test_a_training_without_steps_is_given_up(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"no training step ended for training.timeout_minutes 0.01"):
-        run(make_job(tmp_path / "job", dataset, timeout_minutes=0.01))
+        run(make_job(tmp_path / "job", dataset, timeout_minutes=0.01, max_restarts=0))
 
 
 def test_a_log_without_a_known_cause_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "worker_0.log"
     log.write_text("RuntimeError: Allocate memory failed, std::bad_alloc\nValueError: later\n")
-    assert first_cause([log], 1).startswith("out of memory; lower training.batch_size")
+    assert first_cause([log], 1).text.startswith("out of memory; lower training.batch_size")
     log.write_text("INFO fine\n")
-    assert first_cause([log], 137).startswith("a process was ended from outside by signal 9")
-    assert first_cause([log], 1) == f"status 1, and no error in the logs; they end with\n  {log}: INFO fine"
+    assert first_cause([log], 137).text.startswith("a process was ended from outside by signal 9")
+    assert first_cause([log], 1).text == f"status 1, and no error in the logs; they end with\n  {log}: INFO fine"

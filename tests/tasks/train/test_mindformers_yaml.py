@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from configs.schema import ModelConfig
-from tasks.train.launch import DatasetFiles
+from configs.training import ModelConfig
+from tasks.train.job import DatasetFiles
 from tasks.train.mindformers_yaml import epochs, mindformers_config, warmup_steps, write
 from tests.tasks.train.jobs import make_job
 
@@ -30,8 +30,10 @@ def test_steps_warm_up_and_epochs_follow_from_the_job() -> None:
     """1,000 sequences in global batches of 4 x 2 are 125 steps an epoch; 300 steps need a third pass."""
     job = make_job(Path("job"), DATASET, sequences=1000, steps=300, workers=2, warmup_share=0.05)
     found = mindformers_config(job, 0)
-    assert (warmup_steps(job), epochs(job)) == (15, 3)
-    assert found["runner_config"] == {"epochs": 3, "batch_size": 4, "sink_mode": False}
+    assert (warmup_steps(job.training, job.steps), epochs(job)) == (15, 3)
+    assert found["runner_config"] == {
+        "epochs": 3, "batch_size": 4, "sink_mode": False, "sink_size": 1, "gradient_accumulation_steps": 1,
+    }  # fmt: skip
     assert found["lr_schedule"] == {
         "type": "CosineWithWarmUpLR", "learning_rate": 5e-3, "lr_end": 0.0, "warmup_steps": 15, "total_steps": 300,
     }  # fmt: skip

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tasks.train.launch import TrainingFailed, WriteMindRecord, _environment, write_mindrecord
+from tasks.train.job import TrainingFailed
+from tasks.train.msrun import environment
+from tasks.train.separate import WriteMindRecord, write_mindrecord
 from tests.conftest import PROJECT
 from tests.tasks.train.jobs import record_job, repetitive_sequences
 
@@ -21,7 +23,7 @@ np.save(sys.argv[2], np.stack([row for (row,) in dataset.create_tuple_iterator(n
 COMPARE = """
 import sys, json, numpy as np
 from pathlib import Path
-from tasks.train.launch import WriteMindRecord
+from tasks.train.separate import WriteMindRecord
 from tasks.train.mindrecord import compare
 job = WriteMindRecord.model_validate_json(Path(sys.argv[2]).read_text())
 compare(np.load(sys.argv[1]), json.loads(job.files[0].header.read_text()), job, job.files[0].target)
@@ -30,7 +32,7 @@ compare(np.load(sys.argv[1]), json.loads(job.files[0].header.read_text()), job, 
 
 def python(code: str, *arguments: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, cwd=PROJECT, env=_environment(), capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=PROJECT, env=environment(), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 65535), (np.uint32, 151_999)])

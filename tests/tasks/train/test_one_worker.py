@@ -9,7 +9,10 @@ import psutil
 import pytest
 
 from tasks.train import mindformers_yaml
-from tasks.train.launch import METRICS, StepMetrics, TrainingJob, step_of, train, whole_checkpoints
+from tasks.train.checkpoints import step_of, whole_checkpoints
+from tasks.train.job import METRICS, TrainingJob
+from tasks.train.launch import train
+from tasks.train.metrics import StepMetrics
 from tests.tasks.train.jobs import VOCABULARY, curve, descendants, kill, make_job, run, start_follower, wait_until
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.train import launch, supervisor
+from tasks.train import msrun, supervisor
 from tests.conftest import PROJECT
 from tests.tasks.train.jobs import descendants, kill, wait_until
 
@@ -18,7 +18,7 @@ PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'tasks.t
 
 def supervise(*command: str) -> "subprocess.Popen[bytes]":
     """Start the supervisor below a parent that can be killed."""
-    return subprocess.Popen([sys.executable, "-c", PARENT, *command], cwd=PROJECT, env=launch._environment())
+    return subprocess.Popen([sys.executable, "-c", PARENT, *command], cwd=PROJECT, env=msrun.environment())
 
 
 def sleeping_python(pids: Path, prelude: str = "") -> list[str]:
@@ -32,7 +32,7 @@ def test_workers_of_the_real_msrun_end_when_the_parent_is_killed(tmp_path: Path)
     pids.mkdir()
     parent = supervise(
         "msrun", "--worker_num=2", "--local_worker_num=2", "--master_addr=127.0.0.1",
-        f"--master_port={launch._free_port()}", f"--log_dir={tmp_path / 'logs'}", "--join=True", str(script), str(pids),
+        f"--master_port={msrun.free_port()}", f"--log_dir={tmp_path / 'logs'}", "--join=True", str(script), str(pids),
     )  # fmt: skip
     wait_until(lambda: len(list(pids.iterdir())) == 3)
     started = descendants(parent.pid)

@@ -6,7 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.train.launch import METRICS, train
+from tasks.train.job import METRICS
+from tasks.train.launch import train
 from tests.tasks.train.jobs import curve, descendants, kill, make_job, run, start_follower, wait_until
 
 STEPS, BATCH = 16, 4

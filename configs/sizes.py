@@ -2,21 +2,22 @@
 
 import re
 
-from configs.errors import ConfigError
-
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as 200GB or 1.5 TB.
+    """Return the bytes of a size such as 200GB, 1.5 TB or 60GiB.
 
     Raises:
-        ConfigError: no number with a unit.
+        ValueError: no number with a unit.
     """
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?B)\s*", text)
-    size = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)(i?)B\s*", text)
+    size = 0
+    if found:
+        power = " KMGTP".index(found[2].upper() or " ")
+        size = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
     if not size:
-        raise ConfigError("--corpus", [f"{text!r} is no size; write a number and a unit, such as 200GB"])
+        raise ValueError(f"{text!r} is no size; write a number and a unit, such as 200GB")
     return size
 
 
