@@ -6,30 +6,26 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from configs.errors import ConfigError, PipelineError
+from configs.errors import PipelineError
 from configs.load import load_config
 from configs.schema import FilterConfig, NormalizeConfig, PackConfig, StageName, TokenizerConfig
+from flows import cli_training
+from flows.cli_common import ConfigFile, Overrides, console, error_console, shows_errors
 from tasks.artifact import Workspace
 from tasks.encoding import UnknownEncodingError, decode
 from tasks.summary import summarize
-
-JOB_FAILED, WRONG_USE = 1, 2
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Raw Chinese text to MindSpore checkpoints."
 )
 server_app = typer.Typer(no_args_is_help=True, help="The workspace's local Prefect server.")
+app.add_typer(cli_training.app)
 app.add_typer(server_app, name="server")
-console = Console(highlight=False)
-error_console = Console(stderr=True, highlight=False)
 
 TextFile = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="A text in any encoding that normalize reads; - for standard input")
@@ -37,29 +33,11 @@ TextFile = Annotated[
 SettingsFrom = Annotated[
     str | None, typer.Option("--config", metavar="CONFIG", help="Take the settings from this file")
 ]
-Parameters = ParamSpec("Parameters")
-ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/demo.yaml")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key; repeatable")]
 WorkspaceFolder = Annotated[Path, typer.Option("--workspace", help="The configuration's workspace")]
 
 
 def main() -> None:
     app()
-
-
-def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Let a command end with a message when something is wrong that its user can mend: status 2 for a bad configuration,
-    as for a bad option, else 1."""
-
-    @wraps(command)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except PipelineError as error:
-            error_console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(WRONG_USE if isinstance(error, ConfigError) else JOB_FAILED) from None
-
-    return run
 
 
 @app.command()
@@ -86,21 +64,6 @@ def run(
     typer.echo("\nSummary")
     for what, value in rows:
         typer.echo(f"  {what:<{width}}  {value}")
-
-
-@app.command()
-@shows_errors
-def check(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Check a configuration and its inputs without running anything."""
-    from tasks.check import problems
-
-    loaded = load_config(config, overrides or ())
-    found = problems(loaded)
-    for problem in found:
-        error_console.print(problem, markup=False, soft_wrap=True)
-    if found:
-        raise PipelineError(f"{config}: {len(found)} problem{'s' if len(found) > 1 else ''}")
-    console.print(f"{config}: no problem found")
 
 
 @app.command()
@@ -163,37 +126,9 @@ def check_tokens(
         raise PipelineError(f"{dataset}: {problems} problem{'s' if problems > 1 else ''}")
 
 
-@app.command()
-@shows_errors
-def plan(
-    config: ConfigFile,
-    corpus: Annotated[str, typer.Option("--corpus", metavar="SIZE", help="Text to plan for, such as 200GB")],
-    cores: Annotated[int, typer.Option(min=1, help="Cores over which the time is divided")] = 1,
-    overrides: Overrides = None,
-) -> None:
-    """State disk, memory and time of dedup for a corpus of some size, measured on the normalized documents."""
-    from configs.sizes import parse_size, show_size, show_time
-    from tasks.plan import plan_dedup
-
-    planned = plan_dedup(load_config(config, overrides or ()), parse_size(corpus))
-    rows = [
-        ("measured", f"{show_size(planned.bytes_a_second)}/s a core, on {show_size(planned.sample_bytes)} of text"),
-        ("documents", f"{planned.documents:,}"),
-        ("disk, documents kept and removed", show_size(planned.disk_documents)),
-        ("disk, index for later runs", show_size(planned.disk_index)),
-        ("disk, while it runs", show_size(planned.disk_work)),
-        ("memory of the largest process", show_size(planned.memory_largest_process)),
-        ("time on one core", show_time(planned.core_seconds)),
-        (f"time on {cores} cores, at best", show_time(planned.core_seconds / cores)),
-    ]
-    width = max(len(what) for what, _ in rows)
-    for what, value in rows if cores > 1 else rows[:-1]:
-        typer.echo(f"{what:<{width}}  {value}")
-
-
 @app.command(name="export-text")
 @shows_errors
-def export(
+def export_artifact_text(
     artifact: Annotated[Path, typer.Argument(help="Folder of an artifact of documents or chunks")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; standard output without")

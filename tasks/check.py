@@ -1,9 +1,15 @@
-"""What can be found wrong with a run before it starts, beyond what the configuration's types already refuse."""
+"""What can be found wrong with a run before it starts, beyond what the configuration's types already refuse; and the same
+for a mindformers YAML that somebody else wrote.
+"""
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from configs.errors import PipelineError
 from configs.schema import RunConfig
@@ -11,18 +17,72 @@ from tasks import dedup, filter, normalize
 from tasks.pack.checks import check_model
 from tasks.raw import find_files
 from tasks.tokenizer.sources import check_tokenizer
+from tasks.train.initial import weight_files
+from tasks.train.mindformers_yaml import described, mindformers_config
+from tasks.train.plan import memory_problem
+from tasks.train.planned import planned_job
+from tasks.train.rules import check_yaml, show
+from tasks.train.settings import origins
+
+OF_MINDFORMERS = {
+    "trainer", "runner_config", "train_dataset", "train_dataset_task", "lr_schedule", "optimizer", "parallel_config",
+    "train", "runner_wrapper", "callbacks", "run_mode", "use_parallel",
+}  # fmt: skip
+"""Keys at the top of a mindformers YAML, or of a recipe for one, that no configuration of ours has."""
 
 
-def problems(config: RunConfig) -> list[str]:
-    """Return everything that is wrong, each with its key and the mend; an empty list when the run may start."""
+@dataclass(frozen=True)
+class Checked:
+    """What is wrong, each with its key and the mend."""
+
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def check_config(config: RunConfig) -> Checked:
+    """Return everything that is wrong with a run: inputs, tokenizer, settings, and the mindformers YAML that it makes."""
     checks: list[Callable[[], object]] = [
         *(partial(find_files, place) for place in config.inputs),
         *(partial(stage.settings, config) for stage in (normalize.STAGE, dedup.STAGE, filter.STAGE)),
         partial(dedup.check_index, config),
         partial(_check_tokenizer, config),
+        *([partial(weight_files, config.model)] if config.model.init != "scratch" else []),
     ]
     found = [message for attempt in checks if (message := _error_of(attempt)) is not None]
-    return [*found, *_impossible_settings(config)]
+    of_training, warnings = _check_training(config)
+    return Checked((*found, *_impossible_settings(config), *of_training), warnings)
+
+
+def foreign_yaml(file: Path) -> dict[str, Any] | None:
+    """Return the content of a mindformers YAML; None for a configuration of this project, or what is no YAML."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    if not isinstance(content, dict) or "inputs" in content:
+        return None
+    return content if set(content) & OF_MINDFORMERS else None
+
+
+def check_foreign(content: dict[str, Any], devices: int | None, servers: int) -> Checked:
+    """Return what is wrong with a mindformers YAML, key by key and rule by rule."""
+    found = check_yaml(content, devices, servers)
+    errors = [finding for finding in found if finding.severity == "error"]
+    warnings = [finding for finding in found if finding.severity == "warning"]
+    return Checked(tuple(show(errors)), tuple(show(warnings)))
+
+
+def _check_training(config: RunConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the errors and warnings of the YAML that the configuration makes, and of its memory."""
+    job = planned_job(config).job
+    findings = check_yaml(mindformers_config(job, 0), config.training.workers, max(1, len(config.training.hosts)))
+    findings = [finding for finding in findings if finding.rule not in ("D1", "K4")]  # their files come later
+    named = {".".join(path): origin for path, _, origin in origins(described(job, 0))}
+    errors = list(show([finding for finding in findings if finding.severity == "error"], named))
+    warnings = show([finding for finding in findings if finding.severity == "warning"], named)
+    if problem := memory_problem(job):
+        errors.append(problem)
+    return tuple(errors), tuple(warnings)
 
 
 def _error_of(attempt: Callable[[], object]) -> str | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from configs.errors import PipelineError
+from configs.errors import ConfigError, PipelineError
 from configs.schema import RunConfig
+from configs.sizes import parse_size, show_size, show_time
 from tasks import dedup, normalize
 from tasks.artifact import Artifact, Manifest, UnitRecord, Workspace
 from tasks.documents import read_table
@@ -68,6 +69,30 @@ def plan_dedup(config: RunConfig, corpus_bytes: int) -> DedupPlan:
         memory_largest_process=MEMORY_A_WORKER + MEMORY_A_DOCUMENT * documents,
         core_seconds=seconds * share,
     )
+
+
+def dedup_rows(config: RunConfig, corpus: str, cores: int) -> list[tuple[str, str]]:
+    """Return names and values of the plan for a corpus of this size, such as 200GB.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    try:
+        size = parse_size(corpus)
+    except ValueError as error:
+        raise ConfigError("--corpus", [str(error)]) from None
+    planned = plan_dedup(config, size)
+    rows = [
+        ("measured", f"{show_size(planned.bytes_a_second)}/s a core, on {show_size(planned.sample_bytes)} of text"),
+        ("documents", f"{planned.documents:,}"),
+        ("disk, documents kept and removed", show_size(planned.disk_documents)),
+        ("disk, index for later runs", show_size(planned.disk_index)),
+        ("disk, while it runs", show_size(planned.disk_work)),
+        ("memory of the largest process", show_size(planned.memory_largest_process)),
+        ("time on one core", show_time(planned.core_seconds)),
+        (f"time on {cores} cores, at best", show_time(planned.core_seconds / cores)),
+    ]
+    return rows if cores > 1 else rows[:-1]
 
 
 def _sample(artifact: Artifact) -> tuple[Manifest, int]:

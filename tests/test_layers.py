@@ -11,6 +11,7 @@ from tests.conftest import PROJECT
 
 LAYERS = ("configs", "tasks", "flows")
 TRAINING_PROCESS = {
+    "tasks/train/tiny.py",
     "tasks/train/worker.py",
     "tasks/train/probes.py",
     "tasks/train/mindrecord.py",

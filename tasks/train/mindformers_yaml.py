@@ -8,7 +8,6 @@ tensor, pipeline and context parallelism, optimizer sharding and accumulation on
 (semi_auto), and mindformers' distributed checkpoints are used.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,15 @@ def with_origins(job: TrainingJob) -> list[str]:
             (n for n, (a, b) in enumerate(zip(above, path, strict=False)) if a != b), min(len(above), len(path))
         )
         lines += [f"{'  ' * depth}{_key(path[depth])}" for depth in range(shared, len(path) - 1)]
-        lines.append(f"{'  ' * (len(path) - 1)}{_key(path[-1])} {json.dumps(value, ensure_ascii=False)}  # {origin}")
+        lines.append(f"{'  ' * (len(path) - 1)}{_key(path[-1])} {_written(value)}  # {origin}")
         above = path
     return lines
+
+
+def _written(value: Any) -> str:
+    """Return a value as YAML writes it on one line; 1e-8 would be text."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n...\n").rstrip("\n")
 
 
 def _key(name: str) -> str:

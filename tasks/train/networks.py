@@ -83,7 +83,6 @@ def _qwen3(job: TrainingJob) -> dict[str, Any]:
             "hidden_dropout": 0.0,
             "position_embedding_type": "rope",
             "qk_layernorm": True,
-            "qkv_concat": True,
             "use_contiguous_weight_layout_attention": False,
             "use_flash_attention": True,
             "input_sliced_sig": True,
