@@ -98,15 +98,16 @@ def robust_slope(losses: Sequence[float]) -> float:
 
 def _loss_gates(training: "Training", config: RunConfig) -> list[Gate]:
     smoke, stats = config.smoke, training.stats()
-    drop = stats["loss_first"] - stats["loss_last"]
+    first = min(stats["loss_first"], round(training.steps[0].loss, 4))  # it may have leapt in the first steps
+    drop = first - stats["loss_last"]
     slope = robust_slope([step.loss for step in training.steps])
     falls = drop >= smoke.min_loss_drop and (slope < 0 or smoke.min_loss_drop == 0)
     return [
         Gate(
             "loss falls",
             falls,
-            f"the loss fell by {drop:.4f}, from {stats['loss_first']} in the first tenth of the steps to "
-            f"{stats['loss_last']} in the last, {slope:+.2g} a step; at least {smoke.min_loss_drop} is asked for",
+            f"the loss fell by {drop:.4f}, from {first} at the beginning to {stats['loss_last']} in the last "
+            f"tenth of the steps, {slope:+.2g} a step; at least {smoke.min_loss_drop} is asked for",
             "see the likely cause; smoke.min_loss_drop is the limit",
         ),
         Gate(

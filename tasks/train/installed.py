@@ -6,6 +6,7 @@ version keeps the list true.
 
 import ast
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -116,7 +117,7 @@ def registered_names() -> dict[str, list[str]]:
     for file in root().rglob("*.py"):
         if "MindFormerRegister.register" not in (text := file.read_text(encoding="utf-8", errors="replace")):
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(_parse(text)):
             if isinstance(node, ast.ClassDef):
                 for kind in _registered_as(node):
                     found.setdefault((kind, node.name), []).append(file.relative_to(root()).as_posix())
@@ -133,7 +134,13 @@ def _registered_as(node: ast.ClassDef) -> Iterator[str]:
 
 @cache
 def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+    return _parse(file.read_text(encoding="utf-8"))
+
+
+def _parse(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of that code's own strings
+        return ast.parse(text)
 
 
 def _bases(node: ast.ClassDef) -> list[str]:

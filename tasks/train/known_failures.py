@@ -181,7 +181,7 @@ FAILURES = (
     ),
     Failure(
         "megatron_index",
-        r"(?:FileNotFoundError|No such file).*_(?:document|doc|sample|shuffle)_ind(?:ex|ices)\S*\.npy|_doc_idx\.npy",
+        r"(?:FileNotFoundError|No such file).*[-_](?:document|doc|sample|shuffle)_(?:index|idx)\.npy",
         "the Megatron loader's index files are not on this host: they were built on another one",
         "put path_to_cache on a folder that all hosts share",
     ),

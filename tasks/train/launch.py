@@ -184,6 +184,7 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
         "folder": str(job.folder.absolute()),
         "steps": job.steps,
         "start": start,
+        "epochs": 1 if job.dataset.kind == "megatron" else mindformers_yaml.epochs(job),
         "resume_from": str(resume_from.absolute()) if resume_from else None,
         "init_weights": str(weights.absolute()) if weights else None,
         "checkpoint_every": None if job.training.semi_auto else job.checkpoint_every,

@@ -22,7 +22,8 @@ class StepMetrics:
 
     `tokens`: seen up to this step by all ranks. `seconds`: of the step; `waited`: between the step before and this one, for
     data among other things. `memory`: most bytes that the process (on Ascend the device) ever held; merged, of the largest
-    rank. tokens/s are all ranks'. In a step that overflowed there is no gradient norm, and the optimizer did nothing.
+    rank. `batch`: a digest of the token ids that the step took, where they pass through here (not in Ascend's sink mode).
+    tokens/s are all ranks'. In a step that overflowed there is no gradient norm, and the optimizer did nothing.
     """
 
     step: int
@@ -36,6 +37,7 @@ class StepMetrics:
     waited: float
     tokens_per_second: float
     memory: int
+    batch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def merge(ranks: Sequence[StepMetrics]) -> StepMetrics:
         waited=max(rank.waited for rank in ranks),
         tokens_per_second=min(rank.tokens_per_second for rank in ranks),
         memory=max(rank.memory for rank in ranks),
+        batch="-".join(rank.batch for rank in ranks if rank.batch) or None,
     )
 
 

@@ -162,6 +162,11 @@ def continue_prompts(network: Any, job: dict[str, Any], folder: Path) -> None:
     forward.set_train(True)
 
 
+def digest(ids: Any) -> str:
+    """Return a name of the content of token ids."""
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(ids.asnumpy()).tobytes())
+
+
 def peak_memory(device: str) -> int:
     """Return the most bytes that this process held, or, on Ascend, its device."""
     if device == "CPU":

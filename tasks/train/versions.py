@@ -58,7 +58,8 @@ def check_versions(mindspore: str, mindformers: str, python: str, cann: str = ""
             "fail", f"mindformers {mindformers} is another product (its YAML differs); use 1.9.0 with mindspore 2.9.0"
         )
     row = next((row for row in MATRIX if _release(row.mindformers) == _release(mindformers)), None)
-    fit = next((row for row in MATRIX if _release(mindspore) in map(_release, row.mindspore)), None)
+    same = [row for row in MATRIX if _release(mindspore) in map(_release, row.mindspore)]
+    fit = next((row for row in same if mindspore in row.mindspore), same[0] if same else None)
     advice = f"; for mindspore {mindspore} use {_pair(fit)}" if fit else "; use mindformers 1.9.0 with mindspore 2.9.0"
     if row is None:
         return Verdict("fail", f"mindformers {mindformers} is not in the version matrix{advice}")

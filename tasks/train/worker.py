@@ -104,7 +104,8 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, run_context: Any) -> None:
         arguments = run_context.original_args()
-        first = next(arguments.train_dataset.create_tuple_iterator(num_epochs=1, output_numpy=True))
+        # All passes are asked for, as by the training: the dataset may begin in a later one.
+        first = next(arguments.train_dataset.create_tuple_iterator(num_epochs=JOB["epochs"], output_numpy=True))
         probes.check_batch(first, JOB)
         if JOB["resume_from"]:
             restore(arguments.train_network, Path(JOB["resume_from"]))
@@ -122,7 +123,7 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
     def on_train_step_end(self, run_context: Any) -> None:
         arguments = run_context.original_args()
         self._step += 1
-        measured = self._measure(*arguments.net_outputs[:5])
+        measured = self._measure(arguments.get("train_dataset_element"), arguments.net_outputs)
         self._metrics.write(f"{json.dumps(asdict(measured))}\n")
         self._metrics.flush()
         self._stop_when_hopeless(measured)
@@ -146,8 +147,9 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
             probes.continue_prompts(network, JOB, OWN_FOLDER)
         write_json(OWN_FOLDER / FINISHED, {"step": self._step})
 
-    def _measure(self, loss: Any, overflow: Any, scale: Any, learning_rate: Any, norm: Any) -> StepMetrics:
+    def _measure(self, batch: Any, outputs: Any) -> StepMetrics:
         seconds = time.perf_counter() - self._began
+        loss, overflow, scale, learning_rate, norm = outputs[:5]
         overflowed = bool(overflow.asnumpy().any())
         waited = self._began - self._ended
         return StepMetrics(
@@ -162,6 +164,7 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
             waited=round(waited, 6),
             tokens_per_second=round(JOB["tokens_a_step"] / (seconds + waited), 1),
             memory=probes.peak_memory(JOB["device"]),
+            batch=probes.digest(batch[0]) if batch else None,
         )
 
     def _stop_when_hopeless(self, measured: StepMetrics) -> None:

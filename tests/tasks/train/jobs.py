@@ -22,7 +22,7 @@ from tasks.train.separate import RecordFile, WriteMindRecord, write_mindrecord
 from tests.conftest import PROJECT
 
 SEQ_LENGTH, VOCABULARY, SEQUENCES = 64, 512, 128
-WITHOUT_TIMES = ("step", "loss", "learning_rate", "gradient_norm", "loss_scale", "overflow")
+WITHOUT_TIMES = ("step", "loss", "learning_rate", "gradient_norm", "loss_scale", "overflow", "batch")
 
 
 def repetitive_sequences(count: int = SEQUENCES) -> npt.NDArray[np.uint16]:
@@ -54,6 +54,7 @@ def make_job(folder: Path, dataset: Path, **changes: Any) -> TrainingJob:
         "sequences": SEQUENCES,
         "steps": 40,
         "checkpoint_every": None,
+        "keep_checkpoints": 2,
         "model": ModelConfig(hidden_size=64, intermediate_size=128, num_layers=2, num_heads=2),
     }
     return TrainingJob(
@@ -63,7 +64,6 @@ def make_job(folder: Path, dataset: Path, **changes: Any) -> TrainingJob:
         seq_length=SEQ_LENGTH,
         eos_id=0,
         pad_id=1,
-        keep_checkpoints=2,
         training=TrainingConfig(**training),
         seed=3,
         **fields | changes,
