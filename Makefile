@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV := .venv
+TORCH := .torch
 BIN := $(VENV)/bin
 
 .PHONY: help demo test test-all lint bench lock clean
@@ -31,20 +32,32 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	fi
 	@touch $@
 
+# What loads exported checkpoints in the tests: PyTorch and transformers, apart from all else.
+$(TORCH)/.ready: tests/torch-requirements.lock
+	@echo "Setting up $(TORCH) for the tests of exported checkpoints (about 5 GB) ..."
+	@if command -v uv >/dev/null; then \
+		uv venv --quiet --allow-existing --python 3.11 $(TORCH) && \
+		uv pip sync --quiet --python $(TORCH)/bin/python --require-hashes tests/torch-requirements.lock ; \
+	else \
+		$(PYTHON) -m venv $(TORCH) && \
+		$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/torch-requirements.lock ; \
+	fi
+	@touch $@
+
 demo: $(VENV)/.ready
 	@$(BIN)/mindpretrain run configs/demo.yaml
 
-test: $(VENV)/.ready
+test: $(VENV)/.ready $(TORCH)/.ready
 	@$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(VENV)/.ready
+test-all: $(VENV)/.ready $(TORCH)/.ready
 	@$(BIN)/python -m pytest
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@! grep -nE "https?://|^--(extra-)?index-url" requirements.lock || { echo "requirements.lock names a registry host"; exit 1; }
+	@! grep -nE "https?://|^--(extra-)?index-url" requirements.lock tests/torch-requirements.lock || { echo "a lock names a registry host"; exit 1; }
 
 bench: $(VENV)/.ready
 	@$(BIN)/python -m tests.bench
@@ -54,8 +67,10 @@ bench: $(VENV)/.ready
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --output-file requirements.lock
+	uv pip compile tests/torch-requirements.in --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --output-file tests/torch-requirements.lock
 
 clean:
 	@if [ -x $(BIN)/mindpretrain ]; then $(BIN)/mindpretrain server stop; fi
-	rm -rf $(VENV) .bench-peers runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(TORCH) .bench-peers runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find flows tasks configs tests -name __pycache__ -prune -exec rm -rf {} +

@@ -29,11 +29,11 @@ SECTIONS = (
 CLASS_FILES = {
     "LlamaConfig": "models/llama/llama_config.py",
     "Qwen3Config": "models/qwen3/configuration_qwen3.py",
-    "AdamW": "core/optim/adamw.py",
+    "AdamW": "core/optim/__init__.py",
     "FusedAdamW": "core/optim/fused_adamw.py",
     "Came": "core/optim/came.py",
     "Muon": "core/optim/muon.py",
-    "PmaAdamW": "core/optim/pma_adamw.py",
+    "PmaAdamW": "core/optim/__init__.py",
     "MFTrainOneStepCell": "wrapper/wrapper.py",
     "MFPipelineWithLossScaleCell": "wrapper/wrapper.py",
     "MFLossMonitor": "core/callback/callback.py",
@@ -156,8 +156,12 @@ def _assigned(file: str, name: str) -> set[str]:
 
 def _arguments(node: ast.ClassDef) -> list[str]:
     for part in node.body:
-        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            return [argument.arg for argument in (*part.args.args, *part.args.kwonlyargs) if argument.arg != "self"]
+        if isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__"):
+            return [
+                argument.arg
+                for argument in (*part.args.args, *part.args.kwonlyargs)
+                if argument.arg not in ("self", "cls")
+            ]
     return []
 
 

@@ -18,7 +18,11 @@ Pack = Callable[..., list[Artifact]]
 
 def sample_config(workspace: Path, **sections: Any) -> RunConfig:
     """A configuration over the sample; `sections` are merged into its pack section, but for those of a run."""
-    run = {name: sections.pop(name) for name in ("seed", "training", "model", "inputs", "smoke") if name in sections}
+    run = {
+        name: sections.pop(name)
+        for name in ("seed", "training", "model", "inputs", "smoke", "pretrain")
+        if name in sections
+    }
     own = {"seq_length": 64, "tokenizer": {"vocab_size": 1500}}
     inputs = [{"path": str(SAMPLE / name), "source": name} for name in SOURCES]
     given = {"inputs": inputs, "workspace": str(workspace), "normalize": {"shard_bytes": 32768}}

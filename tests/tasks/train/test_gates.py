@@ -194,6 +194,15 @@ def test_gates_that_need_many_devices_fire_on_what_their_ranks_wrote(tmp_path: P
 
 def step(number: int, overflow: bool) -> StepMetrics:
     return StepMetrics(
-        step=number, tokens=number * 512, loss=9 - 0.05 * number, learning_rate=1e-3,
-        gradient_norm=None if overflow else 1.0, loss_scale=None, overflow=overflow, seconds=0.1, waited=0.0, tokens_per_second=3000.0, memory=63 * 10**9,
-    )  # fmt: skip
+        step=number,
+        tokens=number * 512,
+        loss=9 - 0.05 * number,
+        learning_rate=1e-3,
+        gradient_norm=None if overflow else 1.0,
+        loss_scale=None,
+        overflow=overflow,
+        seconds=0.1,
+        waited=0.0,
+        tokens_per_second=3000.0,
+        memory=63 * 10**9,
+    )
