@@ -63,6 +63,7 @@ bench: $(VENV)/.ready
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench_dedup
 	@$(BIN)/python -m tests.bench_pack
+	@$(BIN)/python -m tests.bench_train
 
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

@@ -12,6 +12,7 @@ from tasks.pack.dataset import Dataset, token_texts
 from tasks.stage import Stage, StageResult, StageRun
 from tasks.train.initial import first_weights
 from tasks.train.job import SAMPLE
+from tasks.train.mindformers_yaml import DISTRIBUTED
 from tasks.train.stages import LIBRARIES, describe, make_job, run_training, steps_per_epoch, training_settings
 
 PROMPTS, PROMPT_TOKENS = 3, 12
@@ -36,7 +37,8 @@ def build(run: StageRun) -> StageResult:
     )
     training = run_training(run, job)
     _write_sample(folder, dataset)
-    checkpoints = training.result.checkpoints
+    distributed = folder / DISTRIBUTED / "checkpoint"
+    checkpoints = training.result.checkpoints or ((distributed,) if distributed.is_dir() else ())
     paths = [path for checkpoint in checkpoints for path in sorted(checkpoint.rglob("*")) if path.is_file()]
     names = [path.relative_to(training.folder).as_posix() for path in checkpoints]
     return StageResult(describe(run, paths), training.stats() | {"checkpoints": names})

@@ -55,4 +55,6 @@ def first_weights(model: ModelConfig, folder: Path, vocab_size: int) -> Path | N
     if model.family == "qwen3":
         return Path(model.init_from or "")  # mindformers reads the folder itself
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / IMPORTED).is_file():
+        return folder / IMPORTED  # by an attempt before this one, which got its name when it was whole
     return hugging_face.import_folder(Path(model.init_from or ""), model, vocab_size, folder / IMPORTED)

@@ -46,6 +46,8 @@ def planned_job(config: RunConfig, tokens: int | None = None) -> Planned:
 def find_dataset(config: RunConfig) -> Artifact | None:
     """Return the configuration's token dataset, where it is there already."""
     workspace = Workspace(Path(config.workspace))
+    if not workspace.folder("pack", "").is_dir():
+        return None  # without looking at the raw files, which may be many
     try:
         given: StageInput = list_raw_files(config)
     except PipelineError:

@@ -15,7 +15,7 @@ from tasks.pack.dataset import Dataset
 from tasks.pack.outputs import dataset_files
 from tasks.stage import StageRun
 from tasks.train import mindformers_yaml
-from tasks.train.initial import initial_weights
+from tasks.train.initial import IMPORTED, initial_weights
 from tasks.train.job import EVALUATIONS, METRICS, SAMPLE, TrainingFailed, TrainingJob, TrainingResult
 from tasks.train.launch import train
 from tasks.train.metrics import StepMetrics, read_evaluations, read_metrics, write_parquet
@@ -130,6 +130,7 @@ def run_training(run: StageRun, job: TrainingJob) -> Training:
             ) from failure
     if result.resumed_from_step:
         logger.info("%s: resumed from the checkpoint of step %d", run.stage, result.resumed_from_step)
+    (job.folder / IMPORTED).unlink(missing_ok=True)  # as large as a checkpoint, and made again when it is needed
     return Training(job.folder, result, read_metrics(job.folder / METRICS))
 
 

@@ -224,5 +224,5 @@ def test_a_smoke_test_that_does_not_learn_stops_the_chain(mindpretrain: RunComma
     done = mindpretrain("run", finished[0], "--set", "smoke.min_loss_drop=50.0")
     assert done.returncode == 1
     assert "error: smoke: the training is not fit to go on:" in done.stderr
-    assert "expected at least smoke.min_loss_drop 50.0" in done.stderr
+    assert "at least 50.0 is asked for" in done.stderr
     assert "pretrain" not in states(done.stdout)

@@ -100,6 +100,7 @@ def test_a_dataset_of_another_length_or_vocabulary_is_named_before_the_first_ste
         train(small, lambda _: None)
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_named(dataset: Path, tmp_path: Path, make_config: MakeConfig) -> None:
     """Rank 1 is stopped and let go on some hundred times a second, so that it has a fifth of its time."""
     wide = ModelConfig(hidden_size=128, intermediate_size=256, num_layers=4, num_heads=2)

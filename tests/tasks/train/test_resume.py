@@ -14,7 +14,7 @@ import pytest
 
 from configs.errors import PipelineError
 from configs.training import ModelConfig
-from tasks.train.checkpoints import CHECKPOINTS, WEIGHTS, damage, find_checkpoint, last_good, step_of, whole_checkpoints
+from tasks.train.checkpoints import CHECKPOINTS, WEIGHTS, damage, find_checkpoint, step_of, whole_checkpoints
 from tasks.train.initial import first_weights
 from tasks.train.job import METRICS, PROCESS, TrainingFailed, TrainingJob
 from tasks.train.launch import learning_rate, train
@@ -87,16 +87,15 @@ def test_killed_during_a_save_it_goes_on_from_the_checkpoint_before(
     assert not list((job.folder / CHECKPOINTS).glob(".*"))
 
 
-@pytest.mark.parametrize("how", ["half", "changed"])
-def test_a_damaged_checkpoint_is_put_aside_and_the_lost_steps_are_said(
-    undisturbed: TrainingJob, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+def test_a_checkpoint_cut_in_half_is_put_aside_and_the_lost_steps_are_said(
+    undisturbed: TrainingJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = copied(undisturbed, tmp_path / "job")
     last = whole_checkpoints(job.folder)[-1]
     content = (last / WEIGHTS).read_bytes()
-    (last / WEIGHTS).write_bytes(
-        content[: len(content) // 2] if how == "half" else content[:-1] + bytes([content[-1] ^ 1])
-    )
+    (last / WEIGHTS).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert str(damage(last)).endswith("has changed since it was written (its checksum differs)")
+    (last / WEIGHTS).write_bytes(content[: len(content) // 2])
     assert train(job, lambda _: None).resumed_from_step == 50
     assert "the checkpoint of step 50 is used, so 10 steps are done again" in caplog.text
     assert curve(job) == curve(undisturbed)
@@ -175,18 +174,6 @@ def test_a_checkpoint_of_another_shape_is_named(undisturbed: TrainingJob, datase
         TrainingFailed, match=r"does not fit the model: .* has the shape \(512, 64\), expected \(512, 128\)"
     ):
         run(job)
-    deep = ModelConfig(hidden_size=64, intermediate_size=128, num_layers=3, num_heads=2)
-    with pytest.raises(TrainingFailed, match=r"it lacks \['model\.layers\.2"):
-        run(make_job(tmp_path / "deep", dataset, model=deep, init_weights=weights))
-
-
-def test_the_weights_of_a_checkpoint_are_trained_on(undisturbed: TrainingJob, dataset: Path, tmp_path: Path) -> None:
-    weights = find_checkpoint(undisturbed.folder) / WEIGHTS
-    steps = run(make_job(tmp_path / "job", dataset, steps=10, learning_rate=1e-4, init_weights=weights))
-    assert steps[0].loss < curve(undisturbed)[29][1] < curve(undisturbed)[0][1]  # it knows what took 30 steps to learn
-    assert step_of(find_checkpoint(undisturbed.folder)) == STEPS
-    assert damage(find_checkpoint(undisturbed.folder)) is None
-    assert last_good(tmp_path / "job") is None
 
 
 @pytest.fixture
