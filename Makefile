@@ -40,7 +40,7 @@ $(TORCH)/.ready: tests/torch-requirements.lock
 		uv pip sync --quiet --python $(TORCH)/bin/python --require-hashes tests/torch-requirements.lock ; \
 	else \
 		$(PYTHON) -m venv $(TORCH) && \
-		$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/torch-requirements.lock ; \
+		$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/torch-requirements.lock ; \
 	fi
 	@touch $@
 
