@@ -15,7 +15,15 @@ from configs.errors import PipelineError
 from configs.load import load_config
 from configs.schema import FilterConfig, NormalizeConfig, PackConfig, StageName, TokenizerConfig
 from flows import cli_training
-from flows.cli_common import ConfigFile, Overrides, console, error_console, shows_errors
+from flows.cli_common import (
+    ConfigFile,
+    Overrides,
+    console,
+    raise_if_any,
+    show_problems,
+    show_rows,
+    shows_errors,
+)
 from tasks.artifact import Workspace
 from tasks.encoding import UnknownEncodingError, decode
 from tasks.summary import summarize
@@ -60,10 +68,8 @@ def run(
         console.print("First run of this version: compiling takes half a minute, once ...")
     manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
     rows = [*summarize(manifests, workspace), ("Prefect UI", address)]
-    width = max(len(what) for what, _ in rows)
     typer.echo("\nSummary")
-    for what, value in rows:
-        typer.echo(f"  {what:<{width}}  {value}")
+    show_rows(rows, indent="  ")
 
 
 @app.command()
@@ -120,10 +126,8 @@ def check_tokens(
         share = f"{found.eos / max(1, found.tokens):.3%}"
         typer.echo(f"{checked.file}: {found.tokens} tokens, {found.eos} eos ({share}), largest id {found.largest}")
         problems += len(checked.problems)
-        for problem in checked.problems:
-            error_console.print(f"  {problem}", markup=False, soft_wrap=True)
-    if problems:
-        raise PipelineError(f"{dataset}: {problems} problem{'s' if problems > 1 else ''}")
+        show_problems(checked.problems, indent="  ")
+    raise_if_any(problems, dataset)
 
 
 @app.command(name="export-text")

@@ -1,7 +1,8 @@
 """What all commands share: how they show errors, and the arguments that several have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, ParamSpec
 
 import typer
@@ -34,8 +35,27 @@ def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, No
     return run
 
 
-def show_rows(rows: list[tuple[str, str]]) -> None:
+def show_rows(rows: list[tuple[str, str]], indent: str = "") -> None:
     """Print names and values in two columns."""
     width = max(len(what) for what, _ in rows)
     for what, value in rows:
-        typer.echo(f"{what:<{width}}  {value}".rstrip())
+        typer.echo(f"{indent}{what:<{width}}  {value}")
+
+
+def show_problems(problems: Iterable[str], indent: str = "") -> None:
+    for problem in problems:
+        error_console.print(f"{indent}{problem}", markup=False, soft_wrap=True)
+
+
+def raise_if_any(problems: int, where: str | Path) -> None:
+    """End the command if problems were found.
+
+    Raises:
+        PipelineError: they were; it counts them.
+    """
+    if problems:
+        raise PipelineError(f"{where}: {counted(problems, 'problem')}")
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"

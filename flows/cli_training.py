@@ -6,9 +6,17 @@ from typing import Annotated
 
 import typer
 
-from configs.errors import PipelineError
 from configs.load import load_config
-from flows.cli_common import ConfigFile, Overrides, console, error_console, show_rows, shows_errors
+from flows.cli_common import (
+    ConfigFile,
+    Overrides,
+    console,
+    counted,
+    raise_if_any,
+    show_problems,
+    show_rows,
+    shows_errors,
+)
 
 app = typer.Typer()
 rank_tables = typer.Typer(no_args_is_help=True, help="Rank tables (hccl.json), for launches that still need one.")
@@ -32,11 +40,9 @@ def check(
     found = (
         check_config(load_config(config, overrides or ())) if given is None else check_foreign(given, devices, servers)
     )
-    for problem in (*found.errors, *found.warnings):
-        error_console.print(problem, markup=False, soft_wrap=True)
-    if found.errors:
-        raise PipelineError(f"{config}: {len(found.errors)} problem{'s' if len(found.errors) > 1 else ''}")
-    said = f", {len(found.warnings)} warning{'s' if len(found.warnings) > 1 else ''}" if found.warnings else ""
+    show_problems((*found.errors, *found.warnings))
+    raise_if_any(len(found.errors), config)
+    said = f", {counted(len(found.warnings), 'warning')}" if found.warnings else ""
     console.print(f"{config}: no problem found{said}")
 
 
@@ -155,10 +161,8 @@ def check_rank_table(
     from tasks.train.rank_table import check_file
 
     problems = check_file(file, workers, same_as or ())
-    for problem in problems:
-        error_console.print(problem, markup=False, soft_wrap=True)
-    if problems:
-        raise PipelineError(f"{file}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+    show_problems(problems)
+    raise_if_any(len(problems), file)
     console.print(f"{file}: no problem found")
 
 

@@ -3,8 +3,8 @@ for a mindformers YAML that somebody else wrote.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from tasks.pack.checks import check_model
 from tasks.raw import find_files
 from tasks.tokenizer.sources import check_tokenizer
 from tasks.train.initial import weight_files
-from tasks.train.mindformers_yaml import described, mindformers_config
+from tasks.train.mindformers_yaml import described
 from tasks.train.plan import memory_problem
 from tasks.train.planned import planned_job
 from tasks.train.rules import check_yaml, show
-from tasks.train.settings import origins
+from tasks.train.rules.finding import Finding
+from tasks.train.settings import origins, plain
 
 OF_MINDFORMERS = {
     "trainer", "runner_config", "train_dataset", "train_dataset_task", "lr_schedule", "optimizer", "parallel_config",
@@ -49,8 +50,8 @@ def check_config(config: RunConfig) -> Checked:
         *([partial(weight_files, config.model)] if config.model.init != "scratch" else []),
     ]
     found = [message for attempt in checks if (message := _error_of(attempt)) is not None]
-    of_training, warnings = _check_training(config)
-    return Checked((*found, *_impossible_settings(config), *of_training), warnings)
+    of_training = _check_training(config)
+    return replace(of_training, errors=(*found, *_impossible_settings(config), *of_training.errors))
 
 
 def foreign_yaml(file: Path) -> dict[str, Any] | None:
@@ -66,23 +67,26 @@ def foreign_yaml(file: Path) -> dict[str, Any] | None:
 
 def check_foreign(content: dict[str, Any], devices: int | None, servers: int) -> Checked:
     """Return what is wrong with a mindformers YAML, key by key and rule by rule."""
-    found = check_yaml(content, devices, servers)
-    errors = [finding for finding in found if finding.severity == "error"]
-    warnings = [finding for finding in found if finding.severity == "warning"]
-    return Checked(tuple(show(errors)), tuple(show(warnings)))
+    return _by_severity(check_yaml(content, devices, servers), {})
 
 
-def _check_training(config: RunConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the errors and warnings of the YAML that the configuration makes, and of its memory."""
+def _check_training(config: RunConfig) -> Checked:
+    """Return what is wrong with the YAML that the configuration makes, and with its memory."""
     job = planned_job(config).job
-    findings = check_yaml(mindformers_config(job, 0), config.training.workers, max(1, len(config.training.hosts)))
+    content = described(job, 0)
+    findings = check_yaml(plain(content), config.training.workers, max(1, len(config.training.hosts)))
     findings = [finding for finding in findings if finding.rule not in ("D1", "K4")]  # their files come later
-    named = {".".join(path): origin for path, _, origin in origins(described(job, 0))}
-    errors = list(show([finding for finding in findings if finding.severity == "error"], named))
-    warnings = show([finding for finding in findings if finding.severity == "warning"], named)
-    if problem := memory_problem(job):
-        errors.append(problem)
-    return tuple(errors), tuple(warnings)
+    found = _by_severity(findings, {".".join(path): origin for path, _, origin in origins(content)})
+    problem = memory_problem(job)
+    return found if problem is None else replace(found, errors=(*found.errors, problem))
+
+
+def _by_severity(findings: Sequence[Finding], named: dict[str, str]) -> Checked:
+    errors, warnings = (
+        tuple(show([finding for finding in findings if finding.severity == severity], named))
+        for severity in ("error", "warning")
+    )
+    return Checked(errors, warnings)
 
 
 def _error_of(attempt: Callable[[], object]) -> str | None:

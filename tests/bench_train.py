@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from configs.training import ModelConfig, TrainingConfig
-from tasks.train import launch, mindformers_yaml
+from tasks.train import launch
 from tasks.train.job import METRICS, DatasetFiles, TrainingJob
 from tasks.train.metrics import read_metrics
 from tasks.train.msrun import environment
@@ -80,7 +80,6 @@ def run_ours(todo: TrainingJob) -> float:
 def run_bare(todo: TrainingJob, threads: str = "unset") -> float:
     """Return the same of mindformers' Trainer with a callback that only takes the time."""
     todo.folder.mkdir(parents=True)
-    mindformers_yaml.write(todo, 0)
     launch._prepare(todo, None, 0)
     script = [sys.executable, str(Path(__file__).with_name("bench_bare.py")), str(todo.folder / "job.json")]
     variables = environment() | ({} if threads == "unset" else {"OMP_NUM_THREADS": threads})

@@ -50,7 +50,7 @@ from tasks.train.metrics import (
     keep_steps,
     merge,
     read_evaluations,
-    write_lines,
+    write_evaluations,
 )
 
 logger = logging.getLogger("mindpretrain")
@@ -122,7 +122,7 @@ def _check_size(job: TrainingJob) -> None:
 def _check_curve(job: TrainingJob) -> None:
     """Refuse to go on from checkpoints of a training that would have had another curve."""
     file, wanted = job.folder / CURVE, _curve(job)
-    if whole_checkpoints(job.folder) and file.is_file():
+    if _last_step(job.folder) and file.is_file():
         found = json.loads(file.read_text(encoding="utf-8"))
         changed = [name for name in wanted if found.get(name) != wanted[name]]
         if changed:
@@ -133,6 +133,12 @@ def _check_curve(job: TrainingJob) -> None:
                 "model.init: checkpoint"
             )
     write_json(file, wanted)
+
+
+def _last_step(folder: Path) -> int:
+    """Return the step of the last checkpoint, our own or mindformers' distributed one; 0 without any."""
+    own = whole_checkpoints(folder)
+    return step_of(own[-1]) if own else mindformers_yaml.distributed_step(folder)
 
 
 def _curve(job: TrainingJob) -> dict[str, Any]:
@@ -154,7 +160,7 @@ def _curve(job: TrainingJob) -> dict[str, Any]:
 
 def _learning_rates(job: TrainingJob, found: dict[str, Any]) -> str:
     """Return by how much the learning rate would jump, where the length changed."""
-    at = step_of(whole_checkpoints(job.folder)[-1])
+    at = _last_step(job.folder)
     before, after = (learning_rate(job, at, steps) for steps in (int(found["steps"]), job.steps))
     return f" The learning rate of step {at} would jump from {before:.4g} to {after:.4g}." if before != after else ""
 
@@ -179,36 +185,35 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
         old.unlink()
     shutil.rmtree(job.folder / MEETINGS, ignore_errors=True)
     (job.folder / MEETINGS).mkdir()
-    weights = job.init_weights if resume_from is None else None
+    spread = job.training.semi_auto  # then mindformers itself loads and saves, and no device holds the whole network
+    weights = job.init_weights if resume_from is None and not spread else None
+    own_accumulation = 1 if spread else job.training.gradient_accumulation
     state = {
-        "folder": str(job.folder.absolute()),
         "steps": job.steps,
         "start": start,
         "epochs": 1 if job.dataset.kind == "megatron" else mindformers_yaml.epochs(job),
         "resume_from": str(resume_from.absolute()) if resume_from else None,
         "init_weights": str(weights.absolute()) if weights else None,
-        "checkpoint_every": None if job.training.semi_auto else job.checkpoint_every,
+        "checkpoint_every": None if spread else job.checkpoint_every,
         "keep_checkpoints": job.keep_checkpoints,
         "workers": job.training.workers,
-        "data_parallel": job.training.data_parallel,
         "device": job.training.device,
         "precision": job.training.precision,
-        "accumulation": job.training.gradient_accumulation if job.training.device == "CPU" else 1,
+        "accumulation": own_accumulation,
         "batch_size": job.training.batch_size,
+        "rows": None if spread else job.training.batch_size * own_accumulation,
         "seq_length": job.seq_length,
         "vocab_size": job.vocab_size,
         "dataset": job.dataset.kind,
         "tokens_a_step": job.tokens_a_step,
         "evaluate_every": job.evaluate_every,
         "evaluation_sequences": job.evaluation_sequences,
-        "held_out": [str(file.absolute()) for file in job.dataset.held_out],
+        "held_out": [] if spread else [str(file.absolute()) for file in job.dataset.held_out],
         "columns": mindformers_yaml.columns(job),
-        "max_loss_spike": job.max_loss_spike,
         "probe": job.probe,
         "sample_prompts": job.sample_prompts,
         "sample_tokens": job.sample_tokens,
         "eos_id": job.eos_id,
-        "tensorboard": job.training.tensorboard,
     }
     write_json(job.folder / JOB_FILE, state)
 
@@ -337,7 +342,7 @@ def _keep_evaluations(job: TrainingJob) -> None:
             loss = sum(total for total, _ in parts) / tokens
             joined[step] = Evaluation(step, loss, math.exp(min(loss, 700.0)), tokens)
     if joined:
-        write_lines(job.folder / EVALUATIONS, list(joined.values()))
+        write_evaluations(job.folder / EVALUATIONS, list(joined.values()))
 
 
 def _rank_folders(job: TrainingJob) -> list[Path]:

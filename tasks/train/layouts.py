@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from configs.sizes import show_size
 from configs.training import ModelConfig, TrainingConfig
-from tasks.train.memory import Memory, device_memory, largest_term, with_layout
+from tasks.train.memory import Memory, device_memory, with_layout
+from tasks.train.rules.view import DEVICES_A_SERVER
 
-DEVICES_A_SERVER = 8
 TENSOR, PIPELINE = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 
 
@@ -34,7 +34,7 @@ def try_layouts(
         memory = device_memory(model, wanted, seq_length, vocab)
         reason = _impossible(model, devices, tensor, pipeline)
         fits = reason is None and memory.fits is not False
-        tried.append(Layout(_name(wanted), wanted, memory, fits, reason or _verdict(memory)))
+        tried.append(Layout(layout_name(wanted), wanted, memory, fits, reason or _verdict(memory)))
         if fits:
             break
     return tried
@@ -48,7 +48,7 @@ def _order(devices: int) -> Iterator[tuple[bool, int, int]]:
                 yield devices > tensor * pipeline, tensor, pipeline
 
 
-def _name(training: TrainingConfig) -> str:
+def layout_name(training: TrainingConfig) -> str:
     parallel = training.parallel
     sharded = ", optimizer sharding" if parallel.optimizer_sharding else ""
     return f"data {training.data_parallel} x tensor {parallel.tensor} x pipeline {parallel.pipeline}{sharded}"
@@ -78,4 +78,4 @@ def _verdict(memory: Memory) -> str:
     size, limit = show_size(memory.total), show_size(memory.usable)
     if memory.fits:
         return f"taken: {size} of {limit} usable"
-    return f"refused: {size}, {limit} are usable; the most are {largest_term(memory)}"
+    return f"refused: {size}, {limit} are usable; the most are {memory.largest_term}"

@@ -5,10 +5,11 @@ Activation Recomputation" (arXiv 2205.05198, table 2), with the gated layer and 
 FLOPs a token after PaLM (arXiv 2204.02311, appendix B). Sizes in bytes, 1 GB = 10^9.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from configs.training import ModelConfig, TrainingConfig
 
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 ADAM_BYTES = 8
 """First and second moment of a parameter, in float32."""
 GROUP_BUFFER = 200 * 10**6
@@ -75,6 +76,10 @@ class Memory:
             ("communication buffers, beside it", self.buffers),
         ]
 
+    @property
+    def largest_term(self) -> str:
+        return max(self.terms()[:6], key=lambda term: term[1])[0]
+
 
 def count_parameters(model: ModelConfig, vocab_size: int) -> Parameters:
     """Return the parameters of a Llama or Qwen3."""
@@ -97,14 +102,14 @@ def device_memory(model: ModelConfig, training: TrainingConfig, seq_length: int,
     stages = parallel.pipeline
     share = counted.layer * -(-counted.layers // stages) + counted.embedding + (counted.head if stages == 1 else 0)
     own = share / parallel.tensor
-    wide = 4 if training.weight_precision == "fp32" else 2
+    wide = BYTES[training.weight_precision]
     copies = training.data_parallel if parallel.optimizer_sharding else 1
     # Sharded weights are gathered in compute precision: all of them, or, if gathering is done again in the backward pass,
     # those of one layer.
     gathered = 0.0
     if copies > 1:
         again = training.recompute != "none"
-        gathered = (counted.layer / parallel.tensor if again else own) * (4 if training.precision == "fp32" else 2)
+        gathered = (counted.layer / parallel.tensor if again else own) * BYTES[training.precision]
     return Memory(
         scheme=_scheme(training),
         weights=own * wide / copies,
@@ -150,14 +155,9 @@ def with_layout(training: TrainingConfig, workers: int, sharded: bool, tensor: i
     return training.model_copy(update={"workers": workers, "parallel": parallel, "gradient_accumulation": micro})
 
 
-def largest_term(memory: Memory) -> str:
-    terms = replace(memory).terms()[:6]
-    return max(terms, key=lambda term: term[1])[0]
-
-
 def _scheme(training: TrainingConfig) -> str:
-    wide = 4 if training.weight_precision == "fp32" else 2
     kind = training.weight_precision
+    wide = BYTES[kind]
     return (
         f"{2 * wide + ADAM_BYTES} bytes a parameter: {kind} weights {wide} + {kind} gradients {wide} + Adam m and v 8"
     )
@@ -167,19 +167,17 @@ def _activations(model: ModelConfig, training: TrainingConfig, seq_length: int) 
     """Return the bytes that the backward pass waits for: of all layers of a stage, times the micro batches under way."""
     parallel = training.parallel
     tokens = training.batch_size * seq_length / parallel.context
-    width = 2.0 if training.precision != "fp32" else 4.0
-    layer = _layer_activations(model, tokens, parallel.tensor, parallel.sequence) * width / 2
+    layer = _layer_activations(model, tokens, parallel.tensor, parallel.sequence)
     kept = {
         "none": layer,
-        "selective": min(
-            layer, 34 * tokens * model.hidden_size * _split(parallel.tensor, parallel.sequence) * width / 2
-        ),
-        "full": 2 * tokens * model.hidden_size * width / 2,
+        "selective": min(layer, 34 * tokens * model.hidden_size * _split(parallel.tensor, parallel.sequence)),
+        "full": 2 * tokens * model.hidden_size,
     }[training.recompute]
     layers = -(-model.num_layers // parallel.pipeline)
     under_way = min(parallel.pipeline, training.gradient_accumulation)
     working = layer if training.recompute != "none" else 0.0
-    return kept * layers * under_way + working
+    in_16_bits = kept * layers * under_way + working
+    return in_16_bits * BYTES[training.precision] / 2
 
 
 def _layer_activations(model: ModelConfig, tokens: float, tensor: int, sequence: bool) -> float:

@@ -127,7 +127,7 @@ def keep_steps(folder: Path, start: int) -> None:
     _write(folder / METRICS, {number: line for number, line in lines.items() if number <= start})
 
 
-def write_lines(file: Path, evaluations: Sequence[Evaluation]) -> None:
+def write_evaluations(file: Path, evaluations: Sequence[Evaluation]) -> None:
     _write(file, {found.step: json.dumps(asdict(found)) for found in evaluations})
 
 

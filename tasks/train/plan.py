@@ -9,7 +9,7 @@ from configs.schema import RunConfig
 from configs.sizes import parse_count, parse_size, show_count, show_size, show_time
 from configs.training import TrainingConfig
 from tasks.train.job import TrainingJob
-from tasks.train.layouts import Layout, try_layouts
+from tasks.train.layouts import Layout, layout_name, try_layouts
 from tasks.train.memory import count_parameters, device_memory, flops_a_token, states_a_parameter
 from tasks.train.planned import planned_job
 
@@ -88,7 +88,8 @@ def _model_lines(job: TrainingJob) -> Iterator[str]:
 def _memory_lines(job: TrainingJob) -> Iterator[str]:
     training = job.training
     memory = device_memory(job.model, training, job.seq_length, job.vocab_size)
-    yield f"each device        {_layout_name(training)}; {memory.scheme}"
+    split = f"context {training.parallel.context}, recompute {training.recompute}"
+    yield f"each device        {layout_name(training)}, {split}; {memory.scheme}"
     yield from (f"  {name:<40}{size / 1e9:8.2f} GB" for name, size in memory.terms())
     if memory.usable is not None:
         verdict = "fits" if memory.fits else "does not fit"
@@ -125,15 +126,6 @@ def _layout_lines(job: TrainingJob) -> Iterator[str]:
 
 def _layouts(job: TrainingJob) -> list[Layout]:
     return try_layouts(job.model, job.training, job.training.workers, job.seq_length, job.vocab_size)
-
-
-def _layout_name(training: TrainingConfig) -> str:
-    parallel = training.parallel
-    sharded = ", optimizer sharding" if parallel.optimizer_sharding else ""
-    return (
-        f"data {training.data_parallel} x tensor {parallel.tensor} x pipeline {parallel.pipeline} x context "
-        f"{parallel.context}{sharded}, recompute {training.recompute}"
-    )
 
 
 def _number(text: str, option: str, size: bool = False) -> int:

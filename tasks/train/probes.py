@@ -47,9 +47,8 @@ def check_batch(batch: list[Any], job: dict[str, Any]) -> None:
         TrainingStopped: its shapes, ids or labels are not what the network will take them for.
     """
     found = dict(zip(job["columns"], batch, strict=False))
-    rows, length = job["batch_size"] * job["accumulation"], job["seq_length"]
-    if job["data_parallel"] != job["workers"]:
-        rows = len(batch[0])  # MindSpore cuts the batch for the devices
+    # Where MindSpore cuts the batch for the devices, each may be given all of it.
+    rows, length = job["rows"] or len(batch[0]), job["seq_length"]
     sliced = "labels" in found
     expected = {"input_ids": (rows, length if sliced else length + 1)}
     expected |= {name: (rows, length) for name in ("labels", "loss_mask", "position_ids") if name in found}
@@ -91,12 +90,10 @@ class Evaluation:
         rows = job["evaluation_sequences"] // job["workers"]
         dataset = MindDataset(
             job["held_out"], columns_list=job["columns"], shuffle=False, num_parallel_workers=1,
-            num_shards=job["workers"], shard_id=self._rank, num_samples=None,
+            num_shards=job["workers"], shard_id=self._rank,
         )  # fmt: skip
         total, tokens = 0.0, 0
-        for batch in dataset.batch(1).create_tuple_iterator(num_epochs=1):
-            if tokens >= rows * job["seq_length"]:
-                break
+        for batch in dataset.batch(1).take(rows).create_tuple_iterator(num_epochs=1):
             total += float(self._forward(*batch).asnumpy().mean()) * job["seq_length"]
             tokens += job["seq_length"]
         with self._file.open("a", encoding="utf-8") as file:

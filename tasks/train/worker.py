@@ -109,7 +109,7 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
         probes.check_batch(first, JOB)
         if JOB["resume_from"]:
             restore(arguments.train_network, Path(JOB["resume_from"]))
-        elif JOB["init_weights"] and JOB["data_parallel"] == JOB["workers"]:
+        elif JOB["init_weights"]:
             load_weights(arguments.train_network.network, Path(JOB["init_weights"]))
         if JOB["held_out"] and JOB["evaluation_sequences"]:
             self._evaluation = probes.Evaluation(arguments.train_network.network, JOB, RANK, OWN_FOLDER)

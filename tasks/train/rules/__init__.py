@@ -26,9 +26,9 @@ def check_yaml(content: dict[str, Any], devices: int | None = None, servers: int
     return sorted([*unknown, *broken], key=lambda finding: finding.severity != "error")
 
 
-def show(findings: Sequence[Finding], origins: dict[str, str] | None = None) -> Iterator[str]:
+def show(findings: Sequence[Finding], origins: dict[str, str]) -> Iterator[str]:
     """Yield a line for each finding; `origins`: which key of the configuration each key of the YAML came from."""
     for found in findings:
-        origin = (origins or {}).get(found.key, "")
+        origin = origins.get(found.key, "")
         place = f"{found.key} ({origin})" if origin else found.key
         yield f"{found.severity} {found.rule}: {place}: {found.found}; {found.mend}"

@@ -3,6 +3,7 @@
 `UPDATE_GOLDEN=1` writes the files anew.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import yaml
 
 from configs.load import load_config
 from configs.training import ModelConfig
-from tasks.train.job import DatasetFiles, TrainingJob
+from tasks.train import launch
+from tasks.train.job import DatasetFiles, TrainingFailed, TrainingJob
 from tasks.train.mindformers_yaml import decay_start, mindformers_config, with_origins
 from tasks.train.msrun import command_lines, environment, settings
 from tasks.train.planned import planned_job
@@ -126,6 +128,34 @@ def test_wsd_has_a_warm_up_of_one_step_at_least() -> None:
     job = make_job(Path("job"), Path("/data/a.mindrecord"), schedule="wsd", warmup_share=0.0, steps=100)
     assert mindformers_config(job, 0)["lr_schedule"]["warmup_steps"] == 1
     assert decay_start(job.training, 100) == 90
+
+
+def test_what_spreads_the_network_leaves_weights_checkpoints_and_evaluation_to_mindformers(tmp_path: Path) -> None:
+    """Also where all devices are copies (optimizer sharding): none holds the whole, each may be given the whole batch."""
+    job = replace(seven(), folder=tmp_path, evaluation_sequences=64)
+    job = replace(job, dataset=replace(job.dataset, held_out=(Path("/data/held_out.mindrecord"),)))
+    assert job.training.data_parallel == job.training.workers == 32
+    launch._prepare(job, None, 0)
+    state = json.loads((tmp_path / "job.json").read_text())
+    assert [state[name] for name in ("init_weights", "checkpoint_every", "held_out", "rows")] == [None, None, [], None]
+    assert state["accumulation"] == 1
+    alone = make_job(
+        tmp_path, Path("/data/a.mindrecord"), gradient_accumulation=2, init_weights=Path("/data/w.safetensors")
+    )
+    launch._prepare(alone, None, 0)
+    state = json.loads((tmp_path / "job.json").read_text())
+    assert (state["init_weights"], state["rows"], state["accumulation"]) == ("/data/w.safetensors", 8, 2)
+
+
+def test_a_distributed_checkpoint_is_not_gone_on_from_on_another_curve(tmp_path: Path) -> None:
+    job = replace(qwen(), folder=tmp_path)
+    latest = tmp_path / "distributed" / "checkpoint" / "latest_checkpointed_iteration.txt"
+    latest.parent.mkdir(parents=True)
+    launch._check_curve(job)
+    latest.write_text("300")
+    launch._check_curve(job)
+    with pytest.raises(TrainingFailed, match=r"steps was 500, is 1000\. The learning rate of step 300 would jump"):
+        launch._check_curve(replace(job, steps=1000))
 
 
 def test_an_interrupted_distributed_training_goes_on_from_mindformers_own_checkpoint() -> None:

@@ -131,7 +131,10 @@ def test_twice_the_steps_are_refused_and_the_jump_of_the_learning_rate_is_said(
 def test_the_learning_rates_of_a_resumed_10000_steps_with_20000_planned_are_those_of_the_schedule(
     dataset: Path,
 ) -> None:
-    """Peak 3e-4, warm-up 500: at step 5000 of 10000 it is 1.7156e-4; planned for 20000 it would be 2.6382e-4."""
+    """Peak 3e-4 to 3e-5, 300 steps of warm-up: at step 5000 of 10000 it is 1.7156e-4, of 20000 it would be 2.6382e-4."""
+    for share, steps, expected in ((0.03, 10_000, 1.7156e-4), (0.015, 20_000, 2.6382e-4)):
+        planned = make_job(Path("job"), dataset, learning_rate=3e-4, final_learning_rate=3e-5, warmup_share=share)
+        assert learning_rate(planned, 5000, steps) == pytest.approx(expected, rel=1e-4)
     job = make_job(Path("job"), dataset, learning_rate=3e-4, warmup_share=0.05)
     assert learning_rate(job, 5000, 10_000) == pytest.approx(1.6237e-4, rel=1e-3)
     ratio = make_job(Path("job"), dataset, learning_rate=3e-4, warmup_share=0.0)
