@@ -24,8 +24,9 @@ from tests.conftest import PROJECT
 from tests.tasks.train.jobs import store
 
 SEQ_LENGTH, VOCABULARY, SEQUENCES, BATCH = 256, 8000, 480, 8
-STEPS, ROUNDS, WARM = 60, 3, 10
+STEPS, ROUNDS, WARM = 32, 3, 6
 CHECKPOINT_EVERY = 500
+SAVED_EVERY = 5
 MODEL = ModelConfig(hidden_size=256, intermediate_size=688, num_layers=4, num_heads=4)
 TORCH = PROJECT / ".torch" / "bin" / "python"
 
@@ -41,7 +42,7 @@ def main() -> None:
         print(f"step of mindformers alone    {median(bare) * 1000:8.1f} ms  ({_spread(bare)})")
         ratios = [one / other for one, other in zip(ours, bare, strict=True)]
         print(f"step of the worker           {median(ours) * 1000:8.1f} ms  ({_spread(ours)}): {median(ratios):.3f} x")
-        stall = save_seconds(job(Path(folder) / "saves", dataset, checkpoint_every=10))
+        stall = save_seconds(job(Path(folder) / "saves", dataset, checkpoint_every=SAVED_EVERY))
         share = stall / (CHECKPOINT_EVERY * median(ours))
         print(
             f"a checkpoint stalls          {stall * 1000:8.1f} ms: {share:.2%} of the time at every {CHECKPOINT_EVERY} steps"
@@ -92,8 +93,8 @@ def save_seconds(todo: TrainingJob) -> float:
     """Return by how much longer the step after a save began: the save lies between two steps."""
     launch.train(todo, lambda _: None)
     steps = read_metrics(todo.folder / METRICS)[WARM:]
-    after = [step.waited for step in steps if step.step % 10 == 1]
-    return median(after) - median(step.waited for step in steps if step.step % 10 != 1)
+    after = [step.waited for step in steps if step.step % SAVED_EVERY == 1]
+    return median(after) - median(step.waited for step in steps if step.step % SAVED_EVERY != 1)
 
 
 def _torch(ours: float) -> None:

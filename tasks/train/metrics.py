@@ -21,8 +21,8 @@ class StepMetrics:
     """One optimizer step, counted from 1. Loss is in nats a token: a rank's own, or, merged, the mean over ranks.
 
     `tokens`: seen up to this step by all ranks. `seconds`: of the step; `waited`: between the step before and this one, for
-    data among other things. `memory`: most bytes that the process (on Ascend the device) ever held; merged, of the largest
-    rank. `batch`: a digest of the token ids that the step took, where they pass through here (not in Ascend's sink mode).
+    data, saving or evaluating. `memory`: most bytes that the process (on Ascend the device) ever held; merged, that of the
+    largest rank. `batch`: a digest of the token ids that the step took, where they pass through here (not in Ascend's sink mode).
     tokens/s are all ranks'. In a step that overflowed there is no gradient norm, and the optimizer did nothing.
     """
 

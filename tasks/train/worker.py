@@ -138,7 +138,6 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
         if last:
             self._finish(arguments.train_network.network)
             run_context.request_stop()
-        self._ended = time.perf_counter()
 
     def _finish(self, network: Any) -> None:
         if self._probe:
@@ -148,10 +147,11 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
         write_json(OWN_FOLDER / FINISHED, {"step": self._step})
 
     def _measure(self, batch: Any, outputs: Any) -> StepMetrics:
-        seconds = time.perf_counter() - self._began
+        waited = self._began - self._ended
+        self._ended = time.perf_counter()  # what comes now, such as saving, is waiting time of the next step
+        seconds = self._ended - self._began
         loss, overflow, scale, learning_rate, norm = outputs[:5]
         overflowed = bool(overflow.asnumpy().any())
-        waited = self._began - self._ended
         return StepMetrics(
             step=self._step,
             tokens=self._step * JOB["tokens_a_step"],

@@ -102,7 +102,7 @@ def test_a_dataset_of_another_length_or_vocabulary_is_named_before_the_first_ste
 
 @pytest.mark.slow
 def test_a_slow_rank_is_named(dataset: Path, tmp_path: Path, make_config: MakeConfig) -> None:
-    """Rank 1 is stopped and let go on some hundred times a second, so that it has a fifth of its time."""
+    """Rank 1 is stopped and let go on some fifty times a second, so that it has a tenth of its time."""
     wide = ModelConfig(hidden_size=128, intermediate_size=256, num_layers=4, num_heads=2)
     job = make_job(tmp_path / "job", dataset, steps=30, workers=2, batch_size=8, model=wide)
     with throttled(job.folder / "rank_1"):
@@ -115,7 +115,7 @@ def test_a_slow_rank_is_named(dataset: Path, tmp_path: Path, make_config: MakeCo
 
 @contextmanager
 def throttled(rank: Path) -> Iterator[None]:
-    """Give a rank's process a fifth of its time, from its first step on and for as long as it lives."""
+    """Give a rank's process a tenth of its time, from its first step on and for as long as it lives."""
     over = threading.Event()
 
     def hold() -> None:
@@ -126,7 +126,7 @@ def throttled(rank: Path) -> Iterator[None]:
         try:
             while not over.is_set():
                 os.kill(pid, signal.SIGSTOP)
-                over.wait(0.008)
+                over.wait(0.02)
                 os.kill(pid, signal.SIGCONT)
                 over.wait(0.002)
         except ProcessLookupError:
