@@ -22,8 +22,8 @@ class StepMetrics:
 
     `tokens`: seen up to this step by all ranks. `seconds`: of the step; `waited`: between the step before and this one, for
     data, saving or evaluating. `memory`: most bytes that the process (on Ascend the device) ever held; merged, that of the
-    largest rank. `batch`: a digest of the token ids that the step took, where they pass through here (not in Ascend's sink mode).
-    tokens/s are all ranks'. In a step that overflowed there is no gradient norm, and the optimizer did nothing.
+    largest rank. `batch`: a digest of the token ids that the step took, where they pass through here (not in Ascend's sink
+    mode). tokens/s are all ranks'. In a step that overflowed there is no gradient norm, and the optimizer did nothing.
     """
 
     step: int
