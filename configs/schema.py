@@ -10,11 +10,12 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
+from configs.operation import IncrementalConfig
 from configs.section import Section, Share
 from configs.training import ModelConfig, PretrainConfig, SmokeConfig, TrainingConfig
 
 StageName = Literal["normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain"]
-ArtifactName = StageName | Literal["scores", "tokens"]
+ArtifactName = StageName | Literal["scores", "tokens", "mix", "evaluate"]
 STAGES: tuple[StageName, ...] = ("normalize", "dedup", "filter", "chunk", "pack", "smoke", "pretrain")
 
 OutputName = Literal["mindrecord", "megatron"]
@@ -352,6 +353,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     smoke: SmokeConfig = SmokeConfig()
     pretrain: PretrainConfig = PretrainConfig()
+    incremental: IncrementalConfig = IncrementalConfig()
 
     @model_validator(mode="after")
     def check_sources(self) -> Self:

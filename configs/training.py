@@ -257,9 +257,10 @@ class SmokeConfig(Section):
     """A short training that must succeed before the long one may start. Each threshold is a gate."""
 
     steps: int = Field(default=100, ge=10)
-    min_loss_drop: float = Field(default=0.1, ge=0)
+    min_loss_drop: float = 0.1
     """By how much (nats a token) the mean loss of the last tenth of the steps must lie below that of the first tenth, and
-    below that of the first step, which is as good as knowing nothing."""
+    below that of the first step, which is as good as knowing nothing. Below 0, by how much it may rise: what goes on from
+    trained weights has little to fall."""
     min_last_loss: float = Field(default=0.5, ge=0)
     """A mean loss (nats a token) of the last tenth below this shows data that repeats itself: no text is so predictable
     after so few steps."""

@@ -1,10 +1,8 @@
-"""The command `mindpretrain`: a thin face over the flow. Prefect is imported only by the commands that run it, after
-their settings have been put into the environment.
+"""The command `mindpretrain`: a thin face over flows and functions. Those that run flows are in `cli_runs.py`, those about
+training in `cli_training.py`; here is what shows texts and artifacts.
 """
 
 import json
-import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,27 +11,23 @@ import typer
 
 from configs.errors import PipelineError
 from configs.load import load_config
-from configs.schema import FilterConfig, NormalizeConfig, PackConfig, StageName, TokenizerConfig
-from flows import cli_training
+from configs.schema import FilterConfig, NormalizeConfig, PackConfig, TokenizerConfig
+from flows import cli_runs, cli_training
 from flows.cli_common import (
-    ConfigFile,
-    Overrides,
     console,
     raise_if_any,
     show_problems,
-    show_rows,
     shows_errors,
 )
-from tasks.artifact import Workspace
 from tasks.encoding import UnknownEncodingError, decode
-from tasks.summary import summarize
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Raw Chinese text to MindSpore checkpoints."
 )
-server_app = typer.Typer(no_args_is_help=True, help="The workspace's local Prefect server.")
 app.add_typer(cli_training.app)
-app.add_typer(server_app, name="server")
+app.add_typer(cli_runs.app)
+app.add_typer(cli_runs.server_app, name="server")
+app.add_typer(cli_runs.states_app, name="states")
 
 TextFile = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="A text in any encoding that normalize reads; - for standard input")
@@ -41,35 +35,10 @@ TextFile = Annotated[
 SettingsFrom = Annotated[
     str | None, typer.Option("--config", metavar="CONFIG", help="Take the settings from this file")
 ]
-WorkspaceFolder = Annotated[Path, typer.Option("--workspace", help="The configuration's workspace")]
 
 
 def main() -> None:
     app()
-
-
-@app.command()
-@shows_errors
-def run(
-    config: ConfigFile,
-    until: Annotated[StageName, typer.Option(help="The last stage to run")] = "pretrain",
-    only: Annotated[StageName | None, typer.Option(help="Run this stage alone, on the artifacts before it")] = None,
-    overrides: Overrides = None,
-) -> None:
-    """Run the chain here, with progress, and end with a summary."""
-    loaded = load_config(config, overrides or ())
-    workspace = Workspace(Path(loaded.workspace))
-    address = _connect(workspace)
-    from flows.pretrain import pretrain  # only now: Prefect reads its settings when it is imported
-    from tasks.compiled import is_cold
-
-    _show_progress()
-    if is_cold():
-        console.print("First run of this version: compiling takes half a minute, once ...")
-    manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
-    rows = [*summarize(manifests, workspace), ("Prefect UI", address)]
-    typer.echo("\nSummary")
-    show_rows(rows, indent="  ")
 
 
 @app.command()
@@ -194,34 +163,6 @@ def judge(
         typer.echo(f"  {rule}: {line}")
 
 
-@server_app.command()
-@shows_errors
-def start(workspace: WorkspaceFolder = Path("runs")) -> None:
-    """Start the server, or find the one that runs, and print its address."""
-    from tasks.local_server import ensure_server
-
-    typer.echo(ensure_server(workspace).api)
-
-
-@server_app.command()
-@shows_errors
-def stop(workspace: WorkspaceFolder = Path("runs")) -> None:
-    """Stop the server."""
-    from tasks.local_server import stop_server
-
-    typer.echo("stopped" if stop_server(workspace) else "no server runs for this workspace")
-
-
-@server_app.command()
-@shows_errors
-def status(workspace: WorkspaceFolder = Path("runs")) -> None:
-    """Say whether the server runs, and where."""
-    from tasks.local_server import running_server
-
-    server = running_server(workspace)
-    typer.echo(f"running at {server.ui}" if server else "no server runs for this workspace")
-
-
 def _read_text(file: Path) -> str:
     try:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
@@ -230,31 +171,3 @@ def _read_text(file: Path) -> str:
         raise PipelineError(f"{file}: cannot be read: {error.strerror}") from None
     except UnknownEncodingError as error:
         raise PipelineError(f"{file}: {error}") from None
-
-
-def _connect(workspace: Workspace) -> str:
-    """Put Prefect's settings into the environment; return the address of the UI. PREFECT_API_URL is respected."""
-    api = os.environ.get("PREFECT_API_URL")
-    if api is None:
-        from tasks.local_server import ensure_server
-
-        console.print("Prefect server: starting, or finding the one that runs ...")
-        api = ensure_server(workspace.root).api
-    address = api.removesuffix("/api")
-    console.print(f"Prefect UI: {address}")
-    settings = {
-        "PREFECT_API_URL": api,
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "mindpretrain",
-        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # the progress below takes its place
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    }
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
-    return address
-
-
-def _show_progress() -> None:
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
-    logging.getLogger("mindpretrain").addHandler(handler)
-    logging.getLogger("mindpretrain").setLevel(logging.INFO)

@@ -15,6 +15,7 @@ from prefect.context import TaskRunContext
 from configs.schema import RunConfig
 from tasks.artifact import Manifest, Workspace
 from tasks.executor import open_executor
+from tasks.run_page import RunPage
 from tasks.stage import Stage, StageInput, build_artifact
 
 logger = logging.getLogger("mindpretrain")
@@ -27,7 +28,7 @@ def cached_task(stage: Stage, description: str, tags: set[str]) -> StageTask:
 
     def make(config: RunConfig, inputs: tuple[StageInput, ...]) -> Manifest:
         with open_executor(config.executor) as executor:
-            return build_artifact(stage, config, inputs, executor)
+            return build_artifact(stage, config, inputs, executor, RunPage(stage.name))
 
     def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
         return _record_name(stage, stage.key(parameters["config"], parameters["inputs"]))

@@ -19,7 +19,7 @@ PROMPTS, PROMPT_TOKENS = 3, 12
 
 
 def build(run: StageRun) -> StageResult:
-    config, dataset, folder = run.config.pretrain, run.artifact("pack"), run.draft.folder
+    config, dataset, folder = run.config.pretrain, run.dataset, run.draft.folder
     held_out = dataset.manifest.stats.get("sequences_held_out", 0) if run.config.training.dataset == "mindrecord" else 0
     job = make_job(
         run.config,

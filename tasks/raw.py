@@ -6,13 +6,14 @@ where that input lies or when it was copied. Paths with a protocol (`s3://`) are
 
 import glob
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import fsspec
+import pyarrow as pa
 
 from configs.errors import PipelineError
 from configs.schema import InputConfig, RunConfig
@@ -23,6 +24,7 @@ from tasks.readers import FORMATS
 logger = logging.getLogger("mindpretrain")
 
 REMOTE = "://"
+RAW_FILES = "raw.parquet"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,18 @@ def open_raw(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
+def corpus_of(files: Sequence[RawFile]) -> RawCorpus:
+    """Return files as a corpus. Its key depends on what they hold and on their names, not on where they lie."""
+    described = [{name: value for name, value in asdict(file).items() if name != "path"} for file in files]
+    return RawCorpus(content_key(described), tuple(files))
+
+
+def raw_table(corpus: RawCorpus) -> pa.Table:
+    """Return source, name, bytes and checksum of each file."""
+    names = ("source", "name", "bytes", "checksum")
+    return pa.table({name: [getattr(file, name) for file in corpus.files] for name in names})
+
+
 def list_raw_files(config: RunConfig) -> RawCorpus:
     """Return the files of all inputs whose format is known.
 
@@ -65,8 +79,7 @@ def list_raw_files(config: RunConfig) -> RawCorpus:
     fingerprints = Workspace(Path(config.workspace)).fingerprints
     files = tuple(file for place in config.inputs for file in _list_input(place, fingerprints))
     fingerprints.save()
-    described = [{name: value for name, value in asdict(file).items() if name != "path"} for file in files]
-    return RawCorpus(content_key(described), files)
+    return corpus_of(files)
 
 
 def find_files(place: InputConfig) -> tuple[str, list[str]]:

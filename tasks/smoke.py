@@ -28,7 +28,7 @@ REPORT = "smoke.json"
 
 
 def build(run: StageRun) -> StageResult:
-    dataset, folder = run.artifact("pack"), run.draft.folder
+    dataset, folder = run.dataset, run.draft.folder
     steps_per_epoch(dataset.manifest, run.config)
     job = make_job(
         run.config,

@@ -25,6 +25,7 @@ from tasks.artifact import SCHEMA_VERSION, Artifact, ArtifactFile, Draft, Manife
 from tasks.executor import Executor
 from tasks.files import content_key
 from tasks.raw import RawCorpus
+from tasks.watch import Nobody, Watcher
 
 logger = logging.getLogger("mindpretrain")
 
@@ -47,6 +48,7 @@ class StageRun:
     inputs: tuple[StageInput, ...]
     draft: Draft
     executor: Executor
+    watcher: Watcher
 
     @property
     def corpus(self) -> RawCorpus:
@@ -56,6 +58,14 @@ class StageRun:
     def artifact(self, stage: ArtifactName) -> Artifact:
         """Return the artifact of an earlier stage that this one was given."""
         manifest = next(given for given in self.inputs if isinstance(given, Manifest) and given.stage == stage)
+        return self.open(manifest)
+
+    @property
+    def dataset(self) -> Artifact:
+        """The token dataset that a training was given: that of pack, or a mix of several."""
+        return self.open(next(given for given in self.inputs if isinstance(given, Manifest)))
+
+    def open(self, manifest: Manifest) -> Artifact:
         return Workspace(Path(self.config.workspace)).open(manifest)
 
     def map(self, label: str, function: UnitFunction[Argument], arguments: Sequence[Argument]) -> list[UnitRecord]:
@@ -70,10 +80,23 @@ class StageRun:
         done = self.executor.map(
             partial(_do_unit, function, self.draft),
             missing,
-            _progress(self.stage, label, len(missing)),
+            self._progress(label, len(missing)),
         )
         records.update(zip((unit for unit, _ in missing), done, strict=True))
         return [record for record in records.values() if record is not None]
+
+    def _progress(self, label: str, total: int) -> Callable[[int], None]:
+        """Return a function that tells how many units are done; it logs not more often than people can read."""
+        last = time.monotonic()
+
+        def report(done: int) -> None:
+            nonlocal last
+            self.watcher.progress(f"{label} shards", done, total)
+            if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+                last = time.monotonic()
+                logger.info("%s: %s %d of %d", self.stage, label, done, total)
+
+        return report
 
 
 @dataclass(frozen=True)
@@ -113,7 +136,9 @@ class Stage:
         )
 
 
-def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput], executor: Executor) -> Manifest:
+def build_artifact(
+    stage: Stage, config: RunConfig, inputs: Sequence[StageInput], executor: Executor, watcher: Watcher | None = None
+) -> Manifest:
     """Return the manifest of the stage's artifact, which is made unless it is there already and unharmed.
 
     Raises:
@@ -126,7 +151,7 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
             existing = workspace.find(stage.name, key)
             if existing is not None:
                 return existing
-            result = stage.build(StageRun(stage.name, config, tuple(inputs), draft, executor))
+            result = stage.build(StageRun(stage.name, config, tuple(inputs), draft, executor, watcher or Nobody()))
             manifest = Manifest(
                 stage=stage.name,
                 key=key,
@@ -148,19 +173,6 @@ def build_artifact(stage: Stage, config: RunConfig, inputs: Sequence[StageInput]
         raise PipelineError(
             f"{stage.name}: {place}: {error.strerror or error}; mend it and run the same command again"
         ) from error
-
-
-def _progress(stage: ArtifactName, label: str, total: int) -> Callable[[int], None]:
-    """Return a function that logs how many units are done, not more often than people can read."""
-    last = time.monotonic()
-
-    def report(done: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
-            last = time.monotonic()
-            logger.info("%s: %s %d of %d", stage, label, done, total)
-
-    return report
 
 
 def _do_unit(function: UnitFunction[Argument], draft: Draft, task: tuple[str, Argument]) -> UnitRecord:

@@ -4,27 +4,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.schema import ArtifactName
+from configs.schema import StageName
 from tasks.artifact import Manifest, Workspace
+
+DOCUMENTS_KEPT = "{documents_kept} of {documents_in} documents kept, {characters} characters"
+TRAINED = "{steps} steps, loss {loss_first} to {loss_last}"
+HEADLINES: dict[str, str] = {
+    "normalize": DOCUMENTS_KEPT,
+    "dedup": DOCUMENTS_KEPT,
+    "filter": DOCUMENTS_KEPT,
+    "chunk": "{chunks} chunks of {documents_in} documents",
+    "tokens": "{tokens} tokens of {documents} documents",
+    "pack": "{tokens} tokens in {sequences} sequences, {tokens_dropped} dropped, vocabulary {vocab_size}, "
+    "{characters_per_token} characters a token",
+    "mix": "{sequences_new} new and {sequences_old} old sequences",
+    "smoke": TRAINED,
+    "pretrain": TRAINED,
+    "evaluate": "perplexity {perplexity} on held-out text",
+}
 
 
 def headline(manifest: Manifest) -> str:
     """Return one line that says what an artifact holds."""
-    stats = manifest.stats
-    match manifest.stage:
-        case "normalize" | "dedup" | "filter":
-            return (
-                f"{stats['documents_kept']} of {stats['documents_in']} documents kept, {stats['characters']} characters"
-            )
-        case "chunk":
-            return f"{stats['chunks']} chunks of {stats['documents_in']} documents"
-        case "pack":
-            return (
-                f"{stats['tokens']} tokens in {stats['sequences']} sequences, {stats['tokens_dropped']} dropped, "
-                f"vocabulary {stats['vocab_size']}, {stats['characters_per_token']} characters a token"
-            )
-        case _:
-            return f"{stats['steps']} steps, loss {stats['loss_first']} to {stats['loss_last']}"
+    return HEADLINES[manifest.stage].format(**manifest.stats)
 
 
 def removals(stats: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -53,7 +55,7 @@ def removal_table(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def summarize(manifests: Mapping[ArtifactName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:
+def summarize(manifests: Mapping[StageName, Manifest], workspace: Workspace) -> list[tuple[str, str]]:
     """Return the rows (what, value) of the table that ends a run."""
     rows: list[tuple[str, str]] = []
     data = [manifests[stage] for stage in ("normalize", "dedup", "filter") if stage in manifests]

@@ -81,7 +81,7 @@ def run_ours(todo: TrainingJob) -> float:
 def run_bare(todo: TrainingJob, threads: str = "unset") -> float:
     """Return the same of mindformers' Trainer with a callback that only takes the time."""
     todo.folder.mkdir(parents=True)
-    launch._prepare(todo, None, 0)
+    launch.prepare(todo, None, 0)
     script = [sys.executable, str(Path(__file__).with_name("bench_bare.py")), str(todo.folder / "job.json")]
     variables = environment() | ({} if threads == "unset" else {"OMP_NUM_THREADS": threads})
     subprocess.run(script, env=variables, check=True, capture_output=True)

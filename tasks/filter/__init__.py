@@ -53,7 +53,7 @@ class Judgement:
 
 def build(run: StageRun) -> StageResult:
     given = run.artifact("dedup")
-    measured = build_artifact(scores.STAGE, run.config, [given.manifest], run.executor)
+    measured = build_artifact(scores.STAGE, run.config, [given.manifest], run.executor, run.watcher)
     score_files = Workspace(Path(run.config.workspace)).open(measured).shards
     tasks = [
         FilterShard(index, *paths, run.config.filter)

@@ -1,7 +1,7 @@
 """Raw files to documents: decoded, in one script, one width and one kind of newline.
 
 Raw files are grouped in order into shards of about `shard_bytes`; large files of JSON lines are cut. A record that cannot
-be read is listed among the removed, with its file, line and reason.
+be read is listed among the removed, with its file, line and reason. `raw.parquet` lists the raw files by content.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ import pyarrow as pa
 from configs.errors import PipelineError
 from configs.schema import NormalizeConfig, RunConfig
 from tasks.artifact import merge_counts
-from tasks.documents import DOCUMENTS, removed_table, write_documents
+from tasks.documents import DOCUMENTS, removed_table, write_documents, write_table
 from tasks.files import checksum
 from tasks.normalize.text import normalize_text
-from tasks.raw import REMOTE, RawFile
+from tasks.raw import RAW_FILES, REMOTE, RawFile, raw_table
 from tasks.readers import read_records
 from tasks.readers.lines import count_newlines
 from tasks.readers.records import BadRecord, Content, Limits, Record
@@ -73,7 +73,9 @@ def build(run: StageRun) -> StageResult:
     bad = counts["documents_in"] - counts["documents_kept"]
     if bad > config.bad_records_limit:
         raise _too_many(bad, config)
-    return StageResult([file for record in records for file in record.files], dict(counts))
+    write_table(run.draft.folder / RAW_FILES, raw_table(run.corpus))
+    files = [file for record in records for file in record.files]
+    return StageResult([*files, *run.draft.describe(RAW_FILES)], dict(counts))
 
 
 def cut_files(files: tuple[RawFile, ...], part_bytes: int) -> list[RawPart]:
@@ -190,7 +192,7 @@ def _too_many(count: int, config: NormalizeConfig, rows: list[dict[str, Any]] | 
 
 STAGE = Stage(
     name="normalize",
-    version=3,
+    version=4,
     libraries=("opencc", "ftfy", "pyarrow", "trafilatura", "pypdfium2", "python-docx"),
     settings=settings,
     build=build,

@@ -61,7 +61,7 @@ def build(run: StageRun) -> StageResult:
     config, workspace = run.config.pack, Workspace(Path(run.config.workspace))
     chunked = run.artifact("chunk")
     filtered = workspace.manifest("filter", chunked.manifest.inputs[0])
-    made = build_artifact(tokenized.STAGE, run.config, [filtered], run.executor)
+    made = build_artifact(tokenized.STAGE, run.config, [filtered], run.executor, run.watcher)
     tokens = workspace.open(made)
     ids = read_description(tokens.folder / tokenized.FOLDER).ids
     dtype = _stored_dtype(config, ids)

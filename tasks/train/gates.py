@@ -101,7 +101,7 @@ def _loss_gates(training: "Training", config: RunConfig) -> list[Gate]:
     first = min(stats["loss_first"], round(training.steps[0].loss, 4))  # it may have leapt in the first steps
     drop = first - stats["loss_last"]
     slope = robust_slope([step.loss for step in training.steps])
-    falls = drop >= smoke.min_loss_drop and (slope < 0 or smoke.min_loss_drop == 0)
+    falls = drop >= smoke.min_loss_drop and (slope < 0 or smoke.min_loss_drop <= 0)
     return [
         Gate(
             "loss falls",

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -47,6 +47,7 @@ from tasks.train.metrics import (
     NewLines,
     StepMetrics,
     complete_lines,
+    evaluation_of,
     keep_steps,
     merge,
     read_evaluations,
@@ -58,7 +59,7 @@ logger = logging.getLogger("mindpretrain")
 POLL_SECONDS = 0.1
 LOST_SECONDS = 5.0
 """How long a launcher may take to say why a worker ended."""
-CURVE = "curve.json"
+CURVE, LAUNCH_LOG = "curve.json", "launch.log"
 SPIKE_WINDOW, SPIKE_MIN_STEPS = 50, 20
 BLAMED_STEP = re.compile(r"at step (\d+)")
 
@@ -85,7 +86,7 @@ def train(job: TrainingJob, on_step: Callable[[StepMetrics], None]) -> TrainingR
             keep_steps(job.folder, start)
             if start >= job.steps:
                 break
-            _prepare(job, resume_from, start)
+            prepare(job, resume_from, start)
             try:
                 _follow(job, start, on_step)
                 break
@@ -179,7 +180,10 @@ def learning_rate(job: TrainingJob, step: int, steps: int) -> float:
     return last + (peak - last) * (1 + math.cos(math.pi * progress)) / 2
 
 
-def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
+def prepare(
+    job: TrainingJob, resume_from: Path | None, start: int, evaluate_only: Sequence[Sequence[Path]] = ()
+) -> None:
+    """Write what the workers read. `evaluate_only`: sets of MindRecord files to be evaluated, and nothing to be trained."""
     mindformers_yaml.write(job, start)
     for old in [*job.folder.glob("rank_*/*.json*"), *job.folder.glob("logs/*.log")]:
         old.unlink()
@@ -209,6 +213,7 @@ def _prepare(job: TrainingJob, resume_from: Path | None, start: int) -> None:
         "evaluate_every": job.evaluate_every,
         "evaluation_sequences": job.evaluation_sequences,
         "held_out": [] if spread else [str(file.absolute()) for file in job.dataset.held_out],
+        "evaluate_only": [[str(file.absolute()) for file in files] for files in evaluate_only],
         "columns": mindformers_yaml.columns(job),
         "probe": job.probe,
         "sample_prompts": job.sample_prompts,
@@ -222,16 +227,8 @@ def _follow(job: TrainingJob, start: int, on_step: Callable[[StepMetrics], None]
     """Run the workers; pass each step on and append it to the job's metrics."""
     for host, line in msrun.command_lines(job)[1:]:
         logger.info("start on %s within %d minutes: %s", host, msrun.CLUSTER_TIMEOUT_SECONDS // 60, line)
-    log = job.folder / "launch.log"
-    with log.open("wb") as output, (job.folder / METRICS).open("a", encoding="utf-8") as metrics:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tasks.train.supervisor", *msrun.command(job)],
-            env=msrun.environment(job.training),
-            cwd=msrun.PROJECT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
+    with (job.folder / METRICS).open("a", encoding="utf-8") as metrics:
+        process = start_workers(job)
         try:
             last = start
             watch = SpikeWatch(job.max_loss_spike)
@@ -243,17 +240,30 @@ def _follow(job: TrainingJob, start: int, on_step: Callable[[StepMetrics], None]
                 last = step.step
             status = process.poll()
         finally:
-            _end(process)
+            end_workers(process)
             _keep_evaluations(job)
-    finished = all((folder / FINISHED).is_file() for folder in _rank_folders(job))
+    finished = all((folder / FINISHED).is_file() for folder in rank_folders(job))
     if last < job.steps or not finished or status:
-        cause = first_cause(_logs(job.folder), status)
+        cause = first_cause(logs_of(job.folder), status)
         if cause.unknown and status is None and (lost := _lost_worker(job)) is not None:
             cause = Cause(f"rank {lost} ended without a word; most often the system, for want of memory", outside=True)
         failure = TrainingInterrupted if cause.outside else TrainingFailed
         blamed = BLAMED_STEP.search(cause.text)
         raise failure(
             f"the training ended after step {last} of {job.steps}: {cause.text}", int(blamed[1]) if blamed else None
+        )
+
+
+def start_workers(job: TrainingJob) -> "subprocess.Popen[bytes]":
+    """Start this host's workers under the supervisor."""
+    with (job.folder / LAUNCH_LOG).open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tasks.train.supervisor", *msrun.command(job)],
+            env=msrun.environment(job.training),
+            cwd=msrun.PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
 
 
@@ -283,7 +293,7 @@ class SpikeWatch:
 
 def _merged_steps(job: TrainingJob, start: int, process: "subprocess.Popen[bytes]") -> Iterator[StepMetrics]:
     """Yield every step that all workers have reported, until they have ended, or one of them is lost."""
-    readers = [NewLines(folder / METRICS) for folder in _rank_folders(job)]
+    readers = [NewLines(folder / METRICS) for folder in rank_folders(job)]
     waiting: list[list[StepMetrics]] = [[] for _ in readers]
     patience = job.training.timeout_minutes * 60
     moved = time.monotonic()
@@ -308,13 +318,13 @@ def _merged_steps(job: TrainingJob, start: int, process: "subprocess.Popen[bytes
             continue
         raise TrainingInterrupted(
             f"no training step ended for training.timeout_minutes {job.training.timeout_minutes:g}; the workers were ended. "
-            f"Their logs: {', '.join(map(str, _logs(job.folder)))}; raise the timeout if a step or compiling takes longer"
+            f"Their logs: {', '.join(map(str, logs_of(job.folder)))}; raise the timeout if a step or compiling takes longer"
         )
 
 
 def _lost_worker(job: TrainingJob) -> int | None:
     """Return a rank of this machine whose process is gone although it has not finished."""
-    for rank, folder in enumerate(_rank_folders(job)[: job.training.workers // max(1, len(job.training.hosts))]):
+    for rank, folder in enumerate(rank_folders(job)[: job.training.workers // max(1, len(job.training.hosts))]):
         file = folder / PROCESS
         if file.is_file() and not (folder / FINISHED).is_file() and not _lives(json.loads(file.read_text())["pid"]):
             return rank
@@ -329,33 +339,37 @@ def _lives(pid: int) -> bool:
 
 
 def _keep_evaluations(job: TrainingJob) -> None:
-    """Join what the ranks evaluated, each its own sequences, with what was evaluated before."""
-    sums: dict[int, list[tuple[float, int]]] = {}
-    for folder in _rank_folders(job):
-        for line in complete_lines(folder / EVALUATIONS):
-            found = json.loads(line)
-            sums.setdefault(found["step"], []).append((found["loss_sum"], found["tokens"]))
-    joined = {evaluation.step: evaluation for evaluation in read_evaluations(job.folder)}
-    for step, parts in sums.items():
-        tokens = sum(count for _, count in parts)
-        if len(parts) == job.training.workers and tokens:
-            loss = sum(total for total, _ in parts) / tokens
-            joined[step] = Evaluation(step, loss, math.exp(min(loss, 700.0)), tokens)
+    """Join what the ranks evaluated with what was evaluated before."""
+    joined = {evaluation.step: evaluation for evaluation in [*read_evaluations(job.folder), *joined_evaluations(job)]}
     if joined:
         write_evaluations(job.folder / EVALUATIONS, list(joined.values()))
 
 
-def _rank_folders(job: TrainingJob) -> list[Path]:
+def joined_evaluations(job: TrainingJob) -> list[Evaluation]:
+    """Return what all ranks have evaluated, each its own sequences."""
+    sums: dict[int, list[tuple[float, int]]] = {}
+    for folder in rank_folders(job):
+        for line in complete_lines(folder / EVALUATIONS):
+            found = json.loads(line)
+            sums.setdefault(found["step"], []).append((found["loss_sum"], found["tokens"]))
+    whole = {step: parts for step, parts in sums.items() if len(parts) == job.training.workers}
+    return [
+        evaluation_of(step, sum(total for total, _ in parts), sum(count for _, count in parts))
+        for step, parts in whole.items()
+    ]
+
+
+def rank_folders(job: TrainingJob) -> list[Path]:
     return [job.folder / f"rank_{rank}" for rank in range(job.training.workers)]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end_workers(process: "subprocess.Popen[bytes]") -> None:
     """End the supervisor, which ends everything below it."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         process.wait()
 
 
-def _logs(folder: Path) -> list[Path]:
+def logs_of(folder: Path) -> list[Path]:
     """Return the workers' logs, rank 0 first, then the launcher's, and at last their scheduler's."""
-    return [*sorted(folder.glob("logs/worker_*.log")), folder / "launch.log", folder / "logs" / SCHEDULER_LOG]
+    return [*sorted(folder.glob("logs/worker_*.log")), folder / LAUNCH_LOG, folder / "logs" / SCHEDULER_LOG]

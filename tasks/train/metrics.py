@@ -1,6 +1,7 @@
 """What each step measured: written by each rank, a JSON line a step, and merged over the ranks."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from tasks.train.job import EVALUATIONS, METRICS, TrainingFailed
 
 # Gradients are averaged over the ranks, so their norm is one number; two would mean that they have parted.
 NORM_TOLERANCE = 1e-3
+LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,12 @@ def rank_metrics(folder: Path) -> list[tuple[StepMetrics, ...]]:
     """Return what each rank measured since it was last started."""
     files = sorted(folder.glob(f"rank_*/{METRICS}"), key=lambda file: int(file.parent.name.removeprefix("rank_")))
     return [read_metrics(file) for file in files]
+
+
+def evaluation_of(step: int, loss_sum: float, tokens: int) -> Evaluation:
+    """Return the evaluation of a network after `step`. `loss_sum`: over `tokens` tokens, in nats."""
+    loss = loss_sum / tokens
+    return Evaluation(step, loss, math.exp(min(loss, LARGEST_EXPONENT)), tokens)
 
 
 def read_evaluations(folder: Path) -> tuple[Evaluation, ...]:

@@ -78,18 +78,19 @@ def check_batch(batch: list[Any], job: dict[str, Any]) -> None:
 
 
 class Evaluation:
-    """Writes the loss on this rank's share of the held-out sequences, a line each time."""
+    """Writes the loss on this rank's share of held-out sequences, a line each time."""
 
     def __init__(self, network: Any, job: dict[str, Any], rank: int, folder: Path) -> None:
         self._forward = _Forward(network)
         self._forward.set_train(True)  # the network gives its loss only so; nothing in it is random
         self._job, self._rank, self._file = job, rank, folder / EVALUATIONS
 
-    def run(self, step: int) -> None:
+    def run(self, step: int, files: list[str]) -> None:
+        """Evaluate the network as it is after `step` on the first sequences of MindRecord files."""
         job = self._job
-        rows = job["evaluation_sequences"] // job["workers"]
+        rows = max(1, job["evaluation_sequences"] // job["workers"])
         dataset = MindDataset(
-            job["held_out"], columns_list=job["columns"], shuffle=False, num_parallel_workers=1,
+            files, columns_list=job["columns"], shuffle=False, num_parallel_workers=1,
             num_shards=job["workers"], shard_id=self._rank,
         )  # fmt: skip
         total, tokens = 0.0, 0

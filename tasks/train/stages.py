@@ -124,7 +124,7 @@ def run_training(run: StageRun, job: TrainingJob) -> Training:
         except TrainingFailed as failure:
             if failure.step is None or run.config.training.dataset != "mindrecord":
                 raise
-            documents = "\n".join(f"    {line}" for line in documents_of_step(run.artifact("pack"), job, failure.step))
+            documents = "\n".join(f"    {line}" for line in documents_of_step(run.dataset, job, failure.step))
             raise TrainingFailed(
                 f"{failure}\n  the sequences of step {failure.step} came from\n{documents}", failure.step
             ) from failure
@@ -171,6 +171,8 @@ def _reporter(run: StageRun, job: TrainingJob, draw: Callable[[StepMetrics], Non
 
     def report(step: StepMetrics) -> None:
         draw(step)
+        run.watcher.progress("steps", step.step, job.steps)
+        run.watcher.curves(lambda: read_metrics(job.folder / METRICS), step.step, job.steps)
         if step.step % every == 0 or step.step in (1, job.steps):
             logger.info(
                 "%s: step %d of %d, loss %.3f, learning rate %.2e, gradient norm %s, %.0f tokens/s",

@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ from tasks.train.probes import TrainingStopped  # noqa: E402
 # With fp16 each overflow halves the loss scale, which may take a while; elsewhere nothing will mend the next step.
 OVERFLOWS_IN_A_ROW = 50 if JOB["precision"] == "fp16" else 5
 ACCUMULATION, MICRO_BATCH = JOB["accumulation"], JOB["batch_size"]
+
+
+class Evaluated(Exception):  # noqa: N818
+    """There was nothing to train, and what was to be evaluated is."""
 
 
 @MindFormerRegister.register(MindFormerModuleType.WRAPPER)
@@ -111,8 +116,13 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
             restore(arguments.train_network, Path(JOB["resume_from"]))
         elif JOB["init_weights"]:
             load_weights(arguments.train_network.network, Path(JOB["init_weights"]))
-        if JOB["held_out"] and JOB["evaluation_sequences"]:
+        if (JOB["held_out"] or JOB["evaluate_only"]) and JOB["evaluation_sequences"]:
             self._evaluation = probes.Evaluation(arguments.train_network.network, JOB, RANK, OWN_FOLDER)
+        if self._evaluation and JOB["evaluate_only"]:
+            for number, files in enumerate(JOB["evaluate_only"]):
+                self._evaluation.run(number, files)
+            write_json(OWN_FOLDER / FINISHED, {"step": self._step})
+            raise Evaluated
         if JOB["probe"] and JOB["device"] == "CPU":
             self._probe = probes.RankProbe(arguments.train_network.network, first, JOB, OWN_FOLDER)
         self._ended = time.perf_counter()
@@ -134,7 +144,7 @@ class StepRecorder(ms.Callback):  # type: ignore[misc]
         if RANK == 0 and every and (last or self._step % every == 0):
             save(arguments.train_network, self._step)
         if self._evaluation and (last or (JOB["evaluate_every"] and self._step % JOB["evaluate_every"] == 0)):
-            self._evaluation.run(self._step)
+            self._evaluation.run(self._step, JOB["held_out"])
         if last:
             self._finish(arguments.train_network.network)
             run_context.request_stop()
@@ -271,7 +281,8 @@ def main() -> None:
             version_control.barrier = Meeting()
     config = MindFormerConfig(str(FOLDER / mindformers_yaml.FILE))
     build_context(config)
-    Trainer(config).train()
+    with suppress(Evaluated):
+        Trainer(config).train()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 
 from configs.errors import PipelineError
 from configs.schema import ExecutorConfig, RunConfig
-from flows.pretrain import CHAIN
+from flows.stages import CHAIN, EVALUATE, MIX
 from tasks import dedup, documents, filter, normalize
 from tasks.artifact import Manifest, UnitRecord, Workspace, read_manifest
 from tasks.executor import LocalExecutor, ProcessExecutor, open_executor
@@ -243,7 +243,7 @@ def test_a_unit_record_is_valid_only_with_its_files(tmp_path: Path) -> None:
         assert draft.finished("documents-00000") is None
 
 
-@pytest.mark.parametrize("stage", [link.stage for link in CHAIN], ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", [link.stage for link in (*CHAIN, MIX, EVALUATE)], ids=lambda stage: stage.name)
 def test_a_stage_whose_code_changed_has_been_looked_at(stage: Stage) -> None:
     """When this fails: if the stage's output changed, raise `version` in its STAGE; then run with UPDATE_GOLDEN=1."""
     digests = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
@@ -262,7 +262,7 @@ def _digest(stage: Stage) -> str:
         PROJECT / "tasks" / f"{name}.py" for name in ("blocks", "code_points", "encoding", "headings", "verbatim")
     ]
     shared += sorted((PROJECT / "tasks" / "readers").glob("*.py")) if stage.name == "normalize" else []
-    if stage.name in ("pack", "smoke", "pretrain"):
+    if stage.name in ("pack", "smoke", "pretrain", "evaluate"):
         shared = sorted((PROJECT / "tasks" / "train").glob("*.py")) if stage.name != "pack" else []
     files = [*sorted(package.rglob("*.py")), *([module] if module.exists() else []), *shared]
     trees = "".join(ast.dump(ast.parse(file.read_text(encoding="utf-8"))) for file in files)

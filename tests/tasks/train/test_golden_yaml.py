@@ -135,14 +135,14 @@ def test_what_spreads_the_network_leaves_weights_checkpoints_and_evaluation_to_m
     job = replace(seven(), folder=tmp_path, evaluation_sequences=64)
     job = replace(job, dataset=replace(job.dataset, held_out=(Path("/data/held_out.mindrecord"),)))
     assert job.training.data_parallel == job.training.workers == 32
-    launch._prepare(job, None, 0)
+    launch.prepare(job, None, 0)
     state = json.loads((tmp_path / "job.json").read_text())
     assert [state[name] for name in ("init_weights", "checkpoint_every", "held_out", "rows")] == [None, None, [], None]
     assert state["accumulation"] == 1
     alone = make_job(
         tmp_path, Path("/data/a.mindrecord"), gradient_accumulation=2, init_weights=Path("/data/w.safetensors")
     )
-    launch._prepare(alone, None, 0)
+    launch.prepare(alone, None, 0)
     state = json.loads((tmp_path / "job.json").read_text())
     assert (state["init_weights"], state["rows"], state["accumulation"]) == ("/data/w.safetensors", 8, 2)
 

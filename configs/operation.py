@@ -1,0 +1,39 @@
+"""What happens after the first run: going on with new files, and whom to tell when a run ends badly."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from configs.section import Section, Share
+
+
+class IncrementalConfig(Section):
+    """Going on from the last checkpoint with the files that are new since: what is worth a training, and how."""
+
+    min_new_tokens: int = Field(default=1_000_000, ge=0)
+    """With fewer new tokens nothing is trained, and their files count as new again the next time."""
+    settle_seconds: float = Field(default=60, ge=0)
+    """A new file that changed less than so long ago may be half copied: it is looked at again after this time, and left for
+    the next run if it went on changing."""
+    old_share: float = Field(default=0.25, ge=0, lt=1)
+    """Share of old sequences in what is trained on, against forgetting: 5% where new text is like the old, 25% and more
+    where it is not (Ibrahim et al. 2024, Simple and scalable strategies to continually pre-train large language models)."""
+    learning_rate: float = Field(default=3e-5, gt=0)
+    """The peak to which the learning rate is warmed up again; lower than from scratch, so that less is forgotten."""
+    final_learning_rate: float = Field(default=3e-6, ge=0)
+    warmup_share: Share = 0.05
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the mix of new and old sequences."""
+    max_loss_rise: float = Field(default=0.2, ge=0)
+    """By how much (nats a token) the loss may rise in the smoke run: a re-warmed learning rate costs a little at first."""
+    max_old_perplexity_rise: Share = 0.03
+    """Share by which the perplexity of old held-out text may rise. A checkpoint beyond it is kept, but not gone on from."""
+
+    @model_validator(mode="after")
+    def check_learning_rates(self) -> Self:
+        if self.final_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"final_learning_rate {self.final_learning_rate} is above learning_rate {self.learning_rate}; "
+                "the schedule falls from the second to the first"
+            )
+        return self

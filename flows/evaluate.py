@@ -1,0 +1,35 @@
+"""The flow `evaluate`: the perplexity of a checkpoint on held-out text."""
+
+from pathlib import Path
+from typing import Annotated
+
+from prefect import flow
+from pydantic import Field
+
+from configs.load import load_config
+from flows import stages
+from flows.pretrain import Changes, ConfigPath, make_artifacts
+from flows.stages import existing, make
+from tasks.artifact import Manifest, Workspace
+from tasks.incremental.night import training_config
+
+
+@flow(name="evaluate", flow_run_name="{config}", retries=0, validate_parameters=True)
+def evaluate(
+    config: ConfigPath = "configs/demo.yaml",
+    overrides: Changes = (),
+    checkpoint: Annotated[
+        str | None, Field(description="A checkpoint or a training's folder; the configuration's own training without")
+    ] = None,
+) -> Manifest:
+    """Return the manifest of the evaluation on the configuration's token dataset, which is made if it is not there.
+
+    Raises:
+        PipelineError: there is no such checkpoint, or nothing is held out.
+    """
+    loaded = load_config(config, overrides)
+    packed = make_artifacts(loaded, "pack", None)["pack"]
+    if checkpoint is None:
+        trained = existing(stages.PRETRAIN, loaded, packed)
+        checkpoint = str(Workspace(Path(loaded.workspace)).folder("pretrain", trained.key))
+    return make(stages.EVALUATE, training_config(loaded, Path(checkpoint)), packed)

@@ -1,0 +1,216 @@
+"""The states of a growing model: the first training, and each night that went on from it.
+
+    <workspace>/states/00003.json     which artifacts a night made, from which state it went on, what it measured
+    <workspace>/states/current        the number of the state that the next night goes on from
+
+States are never changed. Going back is to point `current` at an earlier one; the next night goes on from there.
+"""
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from configs.errors import PipelineError
+from configs.schema import ArtifactName, RunConfig
+from tasks import pack, pretrain
+from tasks.artifact import Artifact, Manifest, Workspace, read_manifest
+from tasks.files import atomic_path, write_json
+from tasks.raw import RAW_FILES
+
+logger = logging.getLogger("mindpretrain")
+
+CURRENT, LOCK = "current", ".lock"
+
+
+class State(BaseModel):
+    """What one night has left.
+
+    `artifacts`: the keys of those that it made; without `pretrain` nothing was worth training, and the checkpoint is that
+    of the state before. Perplexities are of held-out text, after the night; `before` has them from before it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    number: int
+    parent: int | None
+    made: datetime
+    artifacts: dict[ArtifactName, str]
+    tokens: int
+    perplexity_old: float | None = None
+    perplexity_new: float | None = None
+    before_old: float | None = None
+    before_new: float | None = None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A state and all that it goes back to, the first training first."""
+
+    workspace: Workspace
+    states: tuple[State, ...]
+
+    @property
+    def last(self) -> State:
+        return self.states[-1]
+
+    def keys(self, stage: ArtifactName) -> list[str]:
+        """Return the artifacts of a stage, the oldest first."""
+        return [state.artifacts[stage] for state in self.states if stage in state.artifacts]
+
+    def artifacts(self, stage: ArtifactName) -> list[Artifact]:
+        """Return the same, opened.
+
+        Raises:
+            PipelineError: one is gone.
+        """
+        return [Artifact(self.workspace.folder(stage, key), self._manifest(stage, key)) for key in self.keys(stage)]
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the training whose last checkpoint the next one begins with."""
+        return self.artifacts("pretrain")[-1].folder
+
+    def seen_files(self) -> dict[tuple[str, str], str]:
+        """Return source and name of every raw file that was ever taken, and the checksum of what it last held."""
+        seen: dict[tuple[str, str], str] = {}
+        for artifact in self.artifacts("normalize"):
+            for row in pq.read_table(artifact.folder / RAW_FILES).to_pylist():
+                seen[row["source"], row["name"]] = row["checksum"]
+        return seen
+
+    def seen_contents(self) -> set[str]:
+        """Return the checksums of all raw files that were ever taken."""
+        return {
+            checksum
+            for artifact in self.artifacts("normalize")
+            for checksum in pq.read_table(artifact.folder / RAW_FILES, columns=["checksum"])["checksum"].to_pylist()
+        }
+
+    def _manifest(self, stage: ArtifactName, key: str) -> Manifest:
+        try:
+            return self.workspace.manifest(stage, key)
+        except PipelineError as error:
+            raise PipelineError(
+                f"states: the artifact of {stage} that the model's state needs is gone ({error}); bring it back, or go back "
+                "to an earlier state with `mindpretrain states back NUMBER`"
+            ) from None
+
+
+class States:
+    """All states of a workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.folder = workspace.root / "states"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other nights out. The lock goes with this process, however it ends.
+
+        Raises:
+            PipelineError: another night is at work.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(
+                    f"{self.folder}: another incremental run is at work in this workspace; let it end, then run again"
+                ) from None
+            yield
+
+    def all(self) -> list[State]:
+        """Return every state, in the order in which they were made.
+
+        Raises:
+            PipelineError: one cannot be read.
+        """
+        return [_read(file) for file in sorted(self.folder.glob("[0-9]*.json"))]
+
+    def current(self) -> Lineage | None:
+        """Return what the next night goes on from; None where there has been none."""
+        try:
+            number = int((self.folder / CURRENT).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise PipelineError(f"{self.folder / CURRENT}: no number; write that of a state, such as 0") from None
+        return self.lineage(number)
+
+    def lineage(self, number: int) -> Lineage:
+        """Return a state with all before it.
+
+        Raises:
+            PipelineError: there is no such state.
+        """
+        known = {state.number: state for state in self.all()}
+        if number not in known:
+            raise PipelineError(f"{self.folder}: no state {number}; there are {', '.join(map(str, known)) or 'none'}")
+        line = [known[number]]
+        while (parent := line[0].parent) is not None:
+            line.insert(0, known[parent])
+        return Lineage(self.workspace, tuple(line))
+
+    def add(self, state: State) -> Lineage:
+        """Keep a state under the next free number, and let the next night go on from it."""
+        numbered = state.model_copy(update={"number": max((old.number for old in self.all()), default=-1) + 1})
+        write_json(self.folder / f"{numbered.number:05d}.json", numbered.model_dump(mode="json"))
+        return self.go_to(numbered.number)
+
+    def go_to(self, number: int) -> Lineage:
+        """Let the next night go on from a state."""
+        found = self.lineage(number)
+        with atomic_path(self.folder / CURRENT) as temporary:
+            temporary.write_text(f"{number}\n", encoding="utf-8")
+        return found
+
+    def begin(self, config: RunConfig) -> Lineage:
+        """Keep the newest finished training of this configuration as the first state.
+
+        Raises:
+            PipelineError: there is none.
+        """
+        base = _finished_training(self.workspace, config)
+        if base is None:
+            raise PipelineError(
+                f"incremental: {self.workspace.root} holds no finished training of this configuration to go on from; run "
+                "`mindpretrain run CONFIG` (deployment pretrain/full) first"
+            )
+        packed = self.workspace.manifest("pack", base["pack"])
+        state = State(
+            number=0, parent=None, made=datetime.now().astimezone(), artifacts=base, tokens=packed.stats["tokens"]
+        )
+        return self.add(state)
+
+
+def _finished_training(workspace: Workspace, config: RunConfig) -> dict[ArtifactName, str] | None:
+    """Return the artifacts of the newest training whose own and whose dataset's settings are those of `config`."""
+    folders = (workspace.root / "artifacts" / "pretrain").glob("*/manifest.json")
+    for file in sorted(folders, key=lambda path: -path.stat().st_mtime):
+        trained = read_manifest(file.parent)
+        if trained.config != pretrain.STAGE.settings(config):
+            continue
+        keys: dict[ArtifactName, str] = {"pretrain": trained.key}
+        key = trained.inputs[0]
+        for stage in ("pack", "chunk", "filter", "dedup", "normalize"):
+            if not workspace.folder(stage, key).is_dir():
+                break
+            keys[stage] = key
+            key = workspace.manifest(stage, key).inputs[0]
+        if "normalize" in keys and workspace.manifest("pack", keys["pack"]).config == pack.STAGE.settings(config):
+            return keys
+    return None
+
+
+def _read(file: Path) -> State:
+    try:
+        return State.model_validate_json(file.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{file}: damaged; restore it, or delete it with those after it ({error})") from None
