@@ -83,6 +83,23 @@ def evaluate(
     typer.echo(f"perplexity {manifest.stats['perplexity']} on held-out text")
 
 
+@app.command()
+@shows_errors
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A record of a run, or a workspace for its newest run")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write it; beside the record")] = None,
+) -> None:
+    """Write the report of a run again, as one HTML page."""
+    from tasks.record import FOLDER, read_record
+    from tasks.report import write_report
+
+    record = read_record(run)
+    workspace = Workspace(run if (run / FOLDER).is_dir() else run.absolute().parents[1])
+    target = output or workspace.root / FOLDER / f"{record.id}.html"
+    write_report(record, workspace, target)
+    typer.echo(target)
+
+
 @states_app.command(name="list")
 @shows_errors
 def list_states(workspace: WorkspaceFolder = Path("runs")) -> None:

@@ -9,12 +9,12 @@ from pydantic import Field
 from configs.load import load_config
 from flows import stages
 from flows.pretrain import Changes, ConfigPath, make_artifacts
-from flows.stages import existing, make
+from flows.stages import existing, recorded, run_name
 from tasks.artifact import Manifest, Workspace
 from tasks.incremental.night import training_config
 
 
-@flow(name="evaluate", flow_run_name="{config}", retries=0, validate_parameters=True)
+@flow(name="evaluate", flow_run_name=run_name, retries=0, validate_parameters=True)
 def evaluate(
     config: ConfigPath = "configs/demo.yaml",
     overrides: Changes = (),
@@ -28,8 +28,9 @@ def evaluate(
         PipelineError: there is no such checkpoint, or nothing is held out.
     """
     loaded = load_config(config, overrides)
-    packed = make_artifacts(loaded, "pack", None)["pack"]
-    if checkpoint is None:
-        trained = existing(stages.PRETRAIN, loaded, packed)
-        checkpoint = str(Workspace(Path(loaded.workspace)).folder("pretrain", trained.key))
-    return make(stages.EVALUATE, training_config(loaded, Path(checkpoint)), packed)
+    with recorded(config, loaded) as run:
+        packed = make_artifacts(run, loaded, "pack", None)["pack"]
+        if checkpoint is None:
+            trained = existing(stages.PRETRAIN, loaded, packed)
+            checkpoint = str(Workspace(Path(loaded.workspace)).folder("pretrain", trained.key))
+        return run.make(stages.EVALUATE, training_config(loaded, Path(checkpoint)), packed)

@@ -13,7 +13,7 @@ from configs.load import load_config
 from configs.schema import ArtifactName, RunConfig
 from flows import stages
 from flows.pretrain import Changes, ConfigPath
-from flows.stages import make
+from flows.stages import StageRunner, recorded, run_name
 from tasks.artifact import Manifest, Workspace
 from tasks.incremental.changes import Changes as FileChanges
 from tasks.incremental.changes import find_changes
@@ -26,7 +26,7 @@ logger = logging.getLogger("mindpretrain")
 Manifests = dict[ArtifactName, Manifest]
 
 
-@flow(name="incremental", flow_run_name="{config}", retries=0, validate_parameters=True)
+@flow(name="incremental", flow_run_name=run_name, retries=0, validate_parameters=True)
 def incremental(config: ConfigPath = "configs/demo.yaml", overrides: Changes = ()) -> State:
     """Train on what is new; return the state that the next night goes on from, which is the old one where nothing was done.
 
@@ -36,7 +36,7 @@ def incremental(config: ConfigPath = "configs/demo.yaml", overrides: Changes = (
     loaded = load_config(config, overrides)
     refuse_unfit(loaded)
     states = States(Workspace(Path(loaded.workspace)))
-    with states.alone():
+    with states.alone(), recorded(config, loaded) as run:
         line = states.current() or states.begin(loaded)
         found = find_changes(
             list_raw_files(loaded).files, line.seen_files(), line.seen_contents(), loaded.incremental.settle_seconds
@@ -45,42 +45,44 @@ def incremental(config: ConfigPath = "configs/demo.yaml", overrides: Changes = (
         if not found.new.files:
             logger.info("nothing is new: nothing was done")
             return line.last
-        return _go_on(loaded, states, line, found.new)
+        return _go_on(run, loaded, states, line, found.new)
 
 
-def _go_on(loaded: RunConfig, states: States, line: Lineage, new: RawCorpus) -> State:
+def _go_on(run: StageRunner, loaded: RunConfig, states: States, line: Lineage, new: RawCorpus) -> State:
     config = data_config(loaded, line)
-    made: Manifests = {"normalize": make(stages.NORMALIZE, config, new)}
-    made["dedup"] = make(stages.DEDUP, config, made["normalize"])
-    made["filter"] = make(stages.FILTER, config, made["dedup"])
+    made: Manifests = {"normalize": run.make(stages.NORMALIZE, config, new)}
+    made["dedup"] = run.make(stages.DEDUP, config, made["normalize"])
+    made["filter"] = run.make(stages.FILTER, config, made["dedup"])
     if not made["filter"].stats["documents_kept"]:
         logger.info("nothing is left of the new files: they repeat what was there, or are noise; nothing was trained")
         return states.add(_state(line, made, None)).last
-    tokens = make(stages.TOKENS, config, made["filter"]).stats["tokens"]
+    tokens = run.make(stages.TOKENS, config, made["filter"]).stats["tokens"]
     wanted = max(loaded.incremental.min_new_tokens, loaded.training.global_batch * loaded.pack.seq_length + 1)
     if tokens < wanted:
         logger.info("%d new tokens, %d are wanted (incremental.min_new_tokens): they wait for more", tokens, wanted)
         return line.last
-    made["chunk"] = make(stages.CHUNK, config, made["filter"])
-    made["pack"] = make(stages.PACK, config, made["chunk"])
-    made["mix"], made["pretrain"], verdict = _train(config, line, made["pack"])
+    made["chunk"] = run.make(stages.CHUNK, config, made["filter"])
+    made["pack"] = run.make(stages.PACK, config, made["chunk"])
+    made["mix"], made["pretrain"], verdict = _train(run, config, line, made["pack"])
     return states.add(_state(line, made, verdict)).last
 
 
-def _train(config: RunConfig, line: Lineage, packed: Manifest) -> tuple[Manifest, Manifest, Verdict | None]:
+def _train(
+    run: StageRunner, config: RunConfig, line: Lineage, packed: Manifest
+) -> tuple[Manifest, Manifest, Verdict | None]:
     """Return the mix, the training on it, and what it did to held-out text, once that is good enough."""
     config = training_config(config, line.checkpoint)
     old = [artifact.manifest for artifact in line.artifacts("pack")]
-    mixed = make(stages.MIX, config, packed, *old)
-    make(stages.SMOKE, config, mixed)
+    mixed = run.make(stages.MIX, config, packed, *old)
+    run.make(stages.SMOKE, config, mixed)
     holds_out = any(one.stats["sequences_held_out"] for one in (packed, *old))
     if not holds_out:
         logger.warning("no text is held out (pack.held_out_share): the checkpoint is taken without being measured")
-        return mixed, make(stages.PRETRAIN, config, mixed), None
-    before = make(stages.EVALUATE, config, packed, *old)
-    trained = make(stages.PRETRAIN, config, mixed)
+        return mixed, run.make(stages.PRETRAIN, config, mixed), None
+    before = run.make(stages.EVALUATE, config, packed, *old)
+    trained = run.make(stages.PRETRAIN, config, mixed)
     checkpoint = Workspace(Path(config.workspace)).folder("pretrain", trained.key)
-    after = make(stages.EVALUATE, training_config(config, checkpoint), packed, *old)
+    after = run.make(stages.EVALUATE, training_config(config, checkpoint), packed, *old)
     verdict = judge(before, after, [one.key for one in old], [packed.key])
     create_table_artifact(
         verdict.rows(), key="incremental-perplexity", description="Held-out text before and after this night"

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from configs.load import load_config
 from configs.schema import STAGES, RunConfig, StageName
-from flows.stages import CHAIN, existing, inputs_of, make
+from flows.stages import CHAIN, StageRunner, existing, inputs_of, recorded, run_name
 from tasks.artifact import Manifest
 from tasks.raw import list_raw_files
 
@@ -18,7 +18,7 @@ ConfigPath = Annotated[str, Field(description="YAML file, relative to the projec
 Changes = Annotated[tuple[str, ...], Field(description="Changes to it, such as pack.seq_length=256")]
 
 
-@flow(name="pretrain", flow_run_name="{config}", retries=0, validate_parameters=True)
+@flow(name="pretrain", flow_run_name=run_name, retries=0, validate_parameters=True)
 def pretrain(
     config: ConfigPath = "configs/demo.yaml",
     overrides: Changes = (),
@@ -30,17 +30,21 @@ def pretrain(
     Raises:
         PipelineError: a bad configuration or input, or a stage that failed. What was finished is kept.
     """
-    return make_artifacts(load_config(config, overrides), until, only)
+    loaded = load_config(config, overrides)
+    with recorded(config, loaded) as run:
+        return make_artifacts(run, loaded, until, only)
 
 
-def make_artifacts(config: RunConfig, until: StageName, only: StageName | None) -> dict[StageName, Manifest]:
+def make_artifacts(
+    run: StageRunner, config: RunConfig, until: StageName, only: StageName | None
+) -> dict[StageName, Manifest]:
     """Go through the chain. With `only`, the stages before it must have their artifacts already."""
     raw = list_raw_files(config)
     logger.info("raw files: %d, %.1f MB", len(raw.files), sum(file.bytes for file in raw.files) / 1e6)
     manifests: dict[StageName, Manifest] = {}
     for name, link in zip(STAGES[: STAGES.index(only or until) + 1], CHAIN, strict=False):
         if only is None or name == only:
-            manifests[name] = make(link, config, *inputs_of(link, raw, manifests))
+            manifests[name] = run.make(link, config, *inputs_of(link, raw, manifests))
         elif name != "smoke":  # a gate, of which nothing is taken
             manifests[name] = existing(link, config, *inputs_of(link, raw, manifests))
     return manifests

@@ -1,10 +1,16 @@
 """The stages as Prefect tasks, and how one is run within a flow: from the cache where it can be, shown in the run's page."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
 
 from configs.errors import PipelineError
 from configs.schema import RunConfig, StageName
@@ -15,6 +21,8 @@ from tasks.cached_task import StageTask, cached_task, run_cached
 from tasks.pack import tokens
 from tasks.pack.report import PAGE, sample_texts
 from tasks.raw import RawCorpus
+from tasks.record import Recorder
+from tasks.report import write_report
 from tasks.stage import Stage, StageInput
 from tasks.summary import headline, removal_table
 
@@ -47,26 +55,73 @@ EVALUATE = Link(evaluate.STAGE, cached_task(evaluate.STAGE, "Perplexity on held-
 CHAIN = (NORMALIZE, DEDUP, FILTER, CHUNK, PACK, SMOKE, PRETRAIN)
 
 
+def run_name() -> str:
+    """Return a flow run's name: its configuration, and when it began."""
+    return f"{Path(flow_run.parameters['config']).stem} {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def inputs_of(link: Link, raw: RawCorpus, manifests: dict[StageName, Manifest]) -> tuple[StageInput, ...]:
     return (manifests[link.takes],) if link.takes else (raw,)
 
 
-def make(link: Link, config: RunConfig, *inputs: StageInput) -> Manifest:
-    """Return the manifest of a stage's artifact, made or taken from the cache.
+class StageRunner:
+    """Runs the stages of a flow, and keeps the record of the run."""
 
-    Raises:
-        PipelineError: the stage failed.
-    """
-    state = run_cached(link.stage, link.task, config, inputs)
-    manifest = state.result()
-    logger.info("%s: %s: %s", link.stage.name, state.name, headline(manifest))
-    if rows := removal_table(manifest.stats):
-        create_table_artifact(
-            rows, key=f"{manifest.stage}-removed", description=f"What {manifest.stage} took out, by rule"
-        )
-    if manifest.stage == "pack":
-        create_markdown_artifact(_samples(config, manifest), key="pack-samples", description="Packed sequences as text")
-    return manifest
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def make(self, link: Link, config: RunConfig, *inputs: StageInput) -> Manifest:
+        """Return the manifest of a stage's artifact, made or taken from the cache.
+
+        Raises:
+            PipelineError: the stage failed.
+        """
+        with self._recorder.stage(link.stage.name) as timer:
+            state = run_cached(link.stage, link.task, config, inputs)
+            manifest = state.result()
+            timer.key, timer.cached = manifest.key, state.name == "Cached"
+        logger.info("%s: %s: %s", link.stage.name, state.name, headline(manifest))
+        if rows := removal_table(manifest.stats):
+            create_table_artifact(
+                rows, key=f"{manifest.stage}-removed", description=f"What {manifest.stage} took out, by rule"
+            )
+        if manifest.stage == "pack":
+            create_markdown_artifact(
+                _samples(config, manifest), key="pack-samples", description="Packed sequences as text"
+            )
+        return manifest
+
+
+@contextmanager
+def recorded(config_file: str, config: RunConfig) -> Iterator[StageRunner]:
+    """Give what runs stages. The run's record is kept, and its report written when it ends, well or badly."""
+    workspace = Workspace(Path(config.workspace))
+    recorder = Recorder(workspace, str(flow_run.flow_name), config_file, config, url_for("flow-run", flow_run.id))
+    try:
+        yield StageRunner(recorder)
+    except PipelineError as error:
+        recorder.end("failed", str(error))
+        _report(recorder, workspace)
+        raise
+    except (TerminationSignal, KeyboardInterrupt):
+        recorder.end("cancelled")  # the report would take time that whoever cancels does not have
+        raise
+    except Exception as error:
+        recorder.end("failed", repr(error))
+        raise
+    recorder.end("completed")
+    _report(recorder, workspace)
+
+
+def _report(recorder: Recorder, workspace: Workspace) -> None:
+    try:
+        write_report(recorder.record, workspace, recorder.page)
+    except Exception:  # a fault of the report must not cost a run that took weeks
+        logger.exception("%s: the report could not be written", recorder.page)
+        return
+    logger.info("report: %s", recorder.page)
+    text = f"`{recorder.page.absolute()}` has the funnel, rules, samples and curves of this run in one page."
+    create_markdown_artifact(text, key="report", description="Report of the run")
 
 
 def existing(link: Link, config: RunConfig, *inputs: StageInput) -> Manifest:
