@@ -1,8 +1,9 @@
 """What happens after the first run: going on with new files, and whom to tell when a run ends badly."""
 
+from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.section import Section, Share
 
@@ -37,3 +38,19 @@ class IncrementalConfig(Section):
                 "the schedule falls from the second to the first"
             )
         return self
+
+
+class NotifyConfig(Section):
+    """Whom to tell when a flow failed, crashed or was cancelled."""
+
+    urls_file: str | None = None
+    """A file with one address a line, as the library Apprise takes them: jsons://host/path for a webhook, mailtos:// for
+    e-mail, dingtalk://, feishu://, wecombot:// and so on. They hold secrets, so they are not in this file. The environment
+    variable MINDPRETRAIN_NOTIFY_URLS, addresses parted by blanks, is read too."""
+
+    @field_validator("urls_file")
+    @classmethod
+    def check_file(cls, given: str | None) -> str | None:
+        if given is not None and not Path(given).is_file():
+            raise ValueError(f"{given}: no such file; write one address a line into it, or leave urls_file out")
+        return given

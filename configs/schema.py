@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from configs.filters import LINE_RULES, PRESETS, TECHNICAL, PresetName
-from configs.operation import IncrementalConfig
+from configs.operation import IncrementalConfig, NotifyConfig
 from configs.section import Section, Share
 from configs.training import ModelConfig, PretrainConfig, SmokeConfig, TrainingConfig
 
@@ -354,6 +354,7 @@ class RunConfig(Section):
     smoke: SmokeConfig = SmokeConfig()
     pretrain: PretrainConfig = PretrainConfig()
     incremental: IncrementalConfig = IncrementalConfig()
+    notify: NotifyConfig = NotifyConfig()
 
     @model_validator(mode="after")
     def check_sources(self) -> Self:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from configs.errors import PipelineError
 from configs.load import load_config
 from configs.schema import StageName
 from flows.cli_common import ConfigFile, Overrides, console, show_rows, shows_errors
 from tasks.artifact import Workspace
+from tasks.local_server import ensure_server, is_healthy, running_server, stop_server
+from tasks.masking import mask
 from tasks.summary import summarize
 
 if TYPE_CHECKING:
@@ -85,6 +88,21 @@ def evaluate(
 
 @app.command()
 @shows_errors
+def deploy(
+    workspace: WorkspaceFolder = Path("runs"),
+    trainings: Annotated[int, typer.Option(min=1, help="How many trainings may run at once, on all workers")] = 1,
+) -> None:
+    """Make work pool, limits, automation and deployments on the server, which is started if there is none."""
+    _connect(Workspace(workspace))
+    from flows.deploy import POOL
+    from flows.deploy import deploy as deploy_all
+
+    deploy_all(trainings)
+    typer.echo(f"deployed; next: prefect worker start --pool {POOL}")
+
+
+@app.command()
+@shows_errors
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A record of a run, or a workspace for its newest run")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write it; beside the record")] = None,
@@ -135,8 +153,6 @@ def back(
 @shows_errors
 def start(workspace: WorkspaceFolder = Path("runs")) -> None:
     """Start the server, or find the one that runs, and print its address."""
-    from tasks.local_server import ensure_server
-
     typer.echo(ensure_server(workspace).api)
 
 
@@ -144,8 +160,6 @@ def start(workspace: WorkspaceFolder = Path("runs")) -> None:
 @shows_errors
 def stop(workspace: WorkspaceFolder = Path("runs")) -> None:
     """Stop the server."""
-    from tasks.local_server import stop_server
-
     typer.echo("stopped" if stop_server(workspace) else "no server runs for this workspace")
 
 
@@ -153,8 +167,6 @@ def stop(workspace: WorkspaceFolder = Path("runs")) -> None:
 @shows_errors
 def status(workspace: WorkspaceFolder = Path("runs")) -> None:
     """Say whether the server runs, and where."""
-    from tasks.local_server import running_server
-
     server = running_server(workspace)
     typer.echo(f"running at {server.ui}" if server else "no server runs for this workspace")
 
@@ -174,10 +186,13 @@ def _connect(workspace: Workspace) -> str:
     """Put Prefect's settings into the environment; return the address of the UI. PREFECT_API_URL is respected."""
     api = os.environ.get("PREFECT_API_URL")
     if api is None:
-        from tasks.local_server import ensure_server
-
         console.print("Prefect server: starting, or finding the one that runs ...")
         api = ensure_server(workspace.root).api
+    elif not is_healthy(api):
+        raise PipelineError(
+            f"PREFECT_API_URL {mask(api)}: no Prefect server answers there; start it, or unset the variable to use the "
+            "workspace's own"
+        )
     address = api.removesuffix("/api")
     console.print(f"Prefect UI: {address}")
     settings = {
@@ -185,6 +200,7 @@ def _connect(workspace: Workspace) -> str:
         "PREFECT_LOGGING_EXTRA_LOGGERS": "mindpretrain",
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # the progress below takes its place
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)

@@ -8,13 +8,17 @@ from pydantic import Field
 
 from configs.load import load_config
 from flows import stages
+from flows.hooks import tell
 from flows.pretrain import Changes, ConfigPath, make_artifacts
 from flows.stages import existing, recorded, run_name
 from tasks.artifact import Manifest, Workspace
 from tasks.incremental.night import training_config
 
 
-@flow(name="evaluate", flow_run_name=run_name, retries=0, validate_parameters=True)
+@flow(
+    name="evaluate", flow_run_name=run_name, retries=0, validate_parameters=True,
+    on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
+)  # fmt: skip
 def evaluate(
     config: ConfigPath = "configs/demo.yaml",
     overrides: Changes = (),

@@ -12,6 +12,7 @@ from prefect.artifacts import create_table_artifact
 from configs.load import load_config
 from configs.schema import ArtifactName, RunConfig
 from flows import stages
+from flows.hooks import tell
 from flows.pretrain import Changes, ConfigPath
 from flows.stages import StageRunner, recorded, run_name
 from tasks.artifact import Manifest, Workspace
@@ -26,7 +27,10 @@ logger = logging.getLogger("mindpretrain")
 Manifests = dict[ArtifactName, Manifest]
 
 
-@flow(name="incremental", flow_run_name=run_name, retries=0, validate_parameters=True)
+@flow(
+    name="incremental", flow_run_name=run_name, retries=0, validate_parameters=True,
+    on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
+)  # fmt: skip
 def incremental(config: ConfigPath = "configs/demo.yaml", overrides: Changes = ()) -> State:
     """Train on what is new; return the state that the next night goes on from, which is the old one where nothing was done.
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from configs.load import load_config
 from configs.schema import STAGES, RunConfig, StageName
+from flows.hooks import tell
 from flows.stages import CHAIN, StageRunner, existing, inputs_of, recorded, run_name
 from tasks.artifact import Manifest
 from tasks.raw import list_raw_files
@@ -18,7 +19,10 @@ ConfigPath = Annotated[str, Field(description="YAML file, relative to the projec
 Changes = Annotated[tuple[str, ...], Field(description="Changes to it, such as pack.seq_length=256")]
 
 
-@flow(name="pretrain", flow_run_name=run_name, retries=0, validate_parameters=True)
+@flow(
+    name="pretrain", flow_run_name=run_name, retries=0, validate_parameters=True,
+    on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
+)  # fmt: skip
 def pretrain(
     config: ConfigPath = "configs/demo.yaml",
     overrides: Changes = (),

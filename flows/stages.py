@@ -17,7 +17,7 @@ from configs.schema import RunConfig, StageName
 from tasks import chunk, dedup, evaluate, filter, mix, normalize, pack, smoke
 from tasks import pretrain as long_training
 from tasks.artifact import Manifest, Workspace
-from tasks.cached_task import StageTask, cached_task, run_cached
+from tasks.cached_task import TRAINING_LIMIT, StageTask, cached_task, run_cached
 from tasks.pack import tokens
 from tasks.pack.report import PAGE, sample_texts
 from tasks.raw import RawCorpus
@@ -38,7 +38,7 @@ class Link:
     takes: StageName | None
 
 
-DATA, TRAINING = {"data"}, {"training"}
+DATA, TRAINING = {"data"}, {TRAINING_LIMIT}
 NORMALIZE = Link(
     normalize.STAGE, cached_task(normalize.STAGE, "Raw files to clean documents in one script", DATA), None
 )

@@ -5,11 +5,14 @@ The record alone never wins: the artifact is verified first, and made again when
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from prefect import Task, task
 from prefect.client.schemas.objects import State
+from prefect.concurrency.sync import concurrency
 from prefect.context import TaskRunContext
 
 from configs.schema import RunConfig
@@ -21,13 +24,17 @@ from tasks.stage import Stage, StageInput, build_artifact
 logger = logging.getLogger("mindpretrain")
 
 StageTask = Task[..., Manifest]
+TRAINING_LIMIT = "training"
+"""Name of the limit on how many trainings run at once; also the tag of the tasks that count."""
+LEASE_SECONDS = 90
+"""So long a place stays taken when its holder was killed."""
 
 
 def cached_task(stage: Stage, description: str, tags: set[str]) -> StageTask:
     """Return the Prefect task of a stage. It takes the configuration and the stage's inputs, and returns a manifest."""
 
     def make(config: RunConfig, inputs: tuple[StageInput, ...]) -> Manifest:
-        with open_executor(config.executor) as executor:
+        with _place(tags), open_executor(config.executor) as executor:
             return build_artifact(stage, config, inputs, executor, RunPage(stage.name))
 
     def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
@@ -43,6 +50,16 @@ def cached_task(stage: Stage, description: str, tags: set[str]) -> StageTask:
         result_serializer="json",
     )
     return decorate(make)
+
+
+@contextmanager
+def _place(tags: set[str]) -> Iterator[None]:
+    """Wait for a free place among the trainings, where the server limits them; the place goes with this process."""
+    if TRAINING_LIMIT not in tags:
+        yield
+        return
+    with concurrency(TRAINING_LIMIT, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+        yield
 
 
 def run_cached(

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import psutil
@@ -42,7 +43,7 @@ class LocalServer:
         return f"http://{HOST}:{self.port}"
 
 
-def ensure_server(workspace: Path) -> LocalServer:
+def ensure_server(workspace: Path, preferred_port: int = PREFERRED_PORT) -> LocalServer:
     """Return the workspace's server, started if it does not run.
 
     Raises:
@@ -53,7 +54,7 @@ def ensure_server(workspace: Path) -> LocalServer:
         return server
     home = workspace.absolute() / "prefect"
     home.mkdir(parents=True, exist_ok=True)
-    port = free_port(PREFERRED_PORT)
+    port = free_port(preferred_port)
     log = home / "server.log"
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -77,7 +78,7 @@ def running_server(workspace: Path) -> LocalServer | None:
         same = psutil.Process(server.process).create_time() == server.started
     except (FileNotFoundError, json.JSONDecodeError, TypeError, psutil.NoSuchProcess):
         return None
-    return server if same and is_healthy(server) else None
+    return server if same and is_healthy(server.api) else None
 
 
 def stop_server(workspace: Path) -> bool:
@@ -123,10 +124,13 @@ def free_port(preferred: int) -> int:
     )
 
 
-def is_healthy(server: LocalServer) -> bool:
+def is_healthy(api: str) -> bool:
+    """Return whether a server answers at this address of its API."""
     try:
-        with urlopen(f"{server.api}/health", timeout=5) as answer:
+        with urlopen(f"{api}/health", timeout=5) as answer:
             return bool(answer.status == 200)
+    except HTTPError as error:
+        return error.code == HTTPStatus.UNAUTHORIZED  # it is there, and wants a password first
     except (URLError, OSError):
         return False
 
@@ -134,7 +138,7 @@ def is_healthy(server: LocalServer) -> bool:
 def _wait_until_healthy(server: LocalServer, child: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and child.poll() is None:
-        if is_healthy(server):
+        if is_healthy(server.api):
             return
         time.sleep(0.3)
     child.kill()

@@ -87,7 +87,7 @@ def raw(tmp_path: Path) -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A real Prefect server for the whole session."""
     workspace = tmp_path_factory.mktemp("server")
-    yield ensure_server(workspace)
+    yield ensure_server(workspace, preferred_port=0)  # no worker that looks at the usual port may take its runs
     stop_server(workspace)
 
 

@@ -51,7 +51,7 @@ def test_only_the_training_process_imports_mindspore(file: Path) -> None:
 
 def test_prefect_is_met_only_where_a_stage_becomes_a_task() -> None:
     meeting = {str(file.relative_to(PROJECT)) for file in modules() if "prefect" in imported(file)}
-    flows = {f"flows/{name}.py" for name in ("evaluate", "incremental", "pretrain", "stages")}
+    flows = {f"flows/{name}.py" for name in ("deploy", "evaluate", "hooks", "incremental", "pretrain", "stages")}
     assert meeting == flows | {"tasks/cached_task.py", "tasks/run_page.py"}
 
 

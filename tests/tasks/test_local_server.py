@@ -21,7 +21,7 @@ def test_a_taken_port_is_avoided() -> None:
 def test_a_server_is_started_found_again_and_stopped(tmp_path: Path) -> None:
     server = ensure_server(tmp_path)
     try:
-        assert is_healthy(server)
+        assert is_healthy(server.api)
         assert ensure_server(tmp_path) == server
         assert (tmp_path / "prefect" / "prefect.db").is_file()
         listening = {c.laddr[:2] for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr}

@@ -1,0 +1,121 @@
+"""What an operator does: starts a worker, deploys, starts and cancels runs through the server's API, and looks at them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tasks.local_server import LocalServer
+from tests.conftest import COMMAND, PROJECT
+
+PREFECT = Path(sys.executable).with_name("prefect")
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Works on one server."""
+
+    server: LocalServer
+
+    def deploy(self) -> None:
+        environment = os.environ | {"PREFECT_API_URL": self.server.api}
+        done = subprocess.run(
+            [str(COMMAND), "deploy"], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self, deployment: str, **parameters: Any) -> str:
+        """Start a run of a deployment, such as pretrain/full; return its id."""
+        found = self._get(f"deployments/name/{deployment}")
+        return str(self._post(f"deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"])
+
+    def state(self, run: str) -> str:
+        return str(self._get(f"flow_runs/{run}")["state"]["type"])
+
+    def message(self, run: str) -> str:
+        return str(self._get(f"flow_runs/{run}")["state"]["message"])
+
+    def wait(self, run: str, seconds: float = 300) -> str:
+        """Return the state in which a run has ended."""
+        wait_until(lambda: self.state(run) in FINAL, seconds)
+        return self.state(run)
+
+    def task_states(self, run: str) -> dict[str, str]:
+        """Return the name of each task's state."""
+        tasks = self._post(
+            "task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        )
+        return {task["name"].rsplit("-", 1)[0]: task["state"]["name"] for task in tasks}
+
+    def artifacts(self, run: str) -> dict[str, Any]:
+        """Return what a run shows in its page, the newest of each key."""
+        found = self._post("artifacts/filter", {"flow_runs": {"id": {"any_": [run]}}, "sort": "UPDATED_DESC"})
+        return {artifact["key"]: artifact["data"] for artifact in reversed(found)}
+
+    def logs(self, run: str) -> str:
+        found = self._post("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200})
+        return "\n".join(entry["message"] for entry in found)
+
+    def cancel(self, run: str) -> None:
+        self._post(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+
+    @contextmanager
+    def worker(self, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+        """A worker in a session of its own, which ends with all that it started."""
+        environment = os.environ | {"PREFECT_API_URL": self.server.api, "PREFECT_WORKER_QUERY_SECONDS": "2"}
+        command = [str(PREFECT), "worker", "start", "--pool", "mindpretrain"]
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command, cwd=PROJECT, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                yield process
+            finally:
+                kill_family(process.pid)
+                process.wait()
+
+    def _get(self, path: str) -> Any:
+        answer = httpx.get(f"{self.server.api}/{path}", timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        answer = httpx.post(f"{self.server.api}/{path}", json=body, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+
+def family_of(pid: int) -> list[psutil.Process]:
+    """Return a process with all that came of it."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill_family(pid: int) -> None:
+    """End a process and all that came of it as the system does when memory is short."""
+    for process in family_of(pid):
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def wait_until(what: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.2)

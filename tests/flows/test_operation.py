@@ -1,0 +1,172 @@
+"""A real server and worker, as people live with them: a full run, nights with growing data, a cancelled and a killed run."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tasks.artifact import Workspace, read_manifest
+from tasks.incremental.states import States
+from tasks.local_server import ensure_server, stop_server
+from tests.conftest import SAMPLE
+from tests.flows.conftest import STAGES, write_config
+from tests.flows.operator import Operator, family_of, kill_family, wait_until
+
+GOES_IN_FIRST = ("byte", "char", "check", "cluster", "corpus", "data", "disk", "fail", "learn", "minhash", "mixed")
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """Someone with a server of their own, on which all is deployed."""
+    workspace = tmp_path_factory.mktemp("operator")
+    operator = Operator(ensure_server(workspace, preferred_port=0))
+    operator.deploy()
+    yield operator
+    stop_server(workspace)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with raw files that grow, and a configuration."""
+    folder = tmp_path_factory.mktemp("grows")
+    raw = folder / "raw"
+    raw.mkdir()
+    for file in sorted((SAMPLE / "articles").iterdir()):
+        if file.name.startswith(GOES_IN_FIRST):
+            shutil.copy(file, raw)
+    write_config(
+        folder,
+        inputs=[{"path": str(raw), "source": "raw"}],
+        pack={"seq_length": 64, "tokenizer": {"vocab_size": 800}, "held_out_share": 0.2},
+        incremental={
+            "min_new_tokens": 1000,
+            "settle_seconds": 1,
+            "learning_rate": 2e-3,
+            "final_learning_rate": 1e-4,
+        },
+    )
+    return folder
+
+
+def night(operator: Operator, place: Path, **overrides: Any) -> str:
+    """Run incremental/nightly to its end; return the run."""
+    changes = [f"{name}={value}" for name, value in overrides.items()]
+    run = operator.start("incremental/nightly", config=str(place / "run.yaml"), overrides=changes)
+    operator.wait(run)
+    return run
+
+
+def states(place: Path) -> States:
+    return States(Workspace(place / "runs"))
+
+
+def test_a_full_run_and_three_nights(operator: Operator, place: Path, tmp_path: Path) -> None:
+    raw = place / "raw"
+    with operator.worker(tmp_path / "worker.log"):
+        full = operator.start("pretrain/full", config=str(place / "run.yaml"))
+        assert operator.wait(full) == "COMPLETED", operator.logs(full)
+        assert list(operator.task_states(full)) == STAGES
+        assert {"pack-samples", "pretrain-curves", "smoke-curves", "report"} <= operator.artifacts(full).keys()
+
+        assert operator.state(idle := night(operator, place)) == "COMPLETED", operator.logs(idle)
+        assert "nothing is new: nothing was done" in operator.logs(idle)
+        assert [state.number for state in states(place).all()] == [0]
+
+        for file in ("pipeline_bubble.md", "recompute.md", "sequence_packing.md", "traditional_simplified.txt"):
+            shutil.copy(SAMPLE / "articles" / file, raw)
+        shutil.copy(SAMPLE / "troubles" / "long_manual.md", raw)
+        shutil.copy(SAMPLE / "articles" / "data_parallel.md", raw / "again.md")
+        assert operator.state(grown := night(operator, place)) == "COMPLETED", operator.logs(grown)
+        assert operator.task_states(grown)["mix"] == "Completed"
+
+        (raw / "copied").mkdir()
+        for known in sorted(raw.glob("d*")):
+            (raw / "copied" / known.name).write_text(f"{known.read_text(encoding='utf-8')}\n", encoding="utf-8")
+        assert operator.state(repeated := night(operator, place)) == "COMPLETED", operator.logs(repeated)
+        assert "they repeat what was there" in operator.logs(repeated)
+
+    first, second, third = states(place).all()
+    assert (second.parent, third.parent) == (0, 1)
+    assert "pretrain" not in third.artifacts
+    artifacts = place / "runs" / "artifacts"
+    dedup = read_manifest(artifacts / "dedup" / second.artifacts["dedup"]).stats
+    assert dedup["documents_in"] == dedup["documents_kept"] == 5, (
+        "a file that was seen before under another name is not new"
+    )
+    packed = read_manifest(artifacts / "pack" / second.artifacts["pack"]).stats
+    mixed = read_manifest(artifacts / "mix" / second.artifacts["mix"]).stats
+    assert second.tokens == packed["tokens"]
+    assert mixed["sequences_new"] == packed["sequences"]
+    assert mixed["sequences_old"] == round(packed["sequences"] / 3), "a quarter of all"
+    trained = read_manifest(artifacts / "pretrain" / second.artifacts["pretrain"]).stats
+    assert trained["steps"] == mixed["sequences"] // 4
+    assert (artifacts / "pretrain" / second.artifacts["pretrain"] / trained["checkpoints"][-1] / "state.json").is_file()
+    assert second.perplexity_new is not None
+    assert second.before_new is not None
+    assert second.perplexity_new < second.before_new
+    assert states(place).current().checkpoint.name == second.artifacts["pretrain"]  # type: ignore[union-attr]
+    assert first.artifacts["pack"] != second.artifacts["pack"]
+
+
+def test_a_night_that_makes_old_text_worse_is_not_gone_on_from(operator: Operator, place: Path, tmp_path: Path) -> None:
+    """After the test before it: a learning rate far too high for what was learnt, without old sequences."""
+    before = states(place).current()
+    shutil.copytree(SAMPLE / "records", place / "raw" / "records")
+    spoilt = {"incremental.learning_rate": 0.3, "incremental.old_share": 0, "incremental.max_loss_rise": 100}
+    with operator.worker(tmp_path / "worker.log"):
+        run = night(operator, place, **spoilt)
+        assert operator.state(run) == "FAILED"
+        assert "the perplexity of old held-out text rose from" in operator.message(run) + operator.logs(run)
+    assert states(place).current() == before
+
+
+def test_a_cancelled_training_leaves_nothing_running_and_goes_on_later(
+    operator: Operator, place: Path, tmp_path: Path
+) -> None:
+    changes = ["pretrain.steps=3000", "pretrain.checkpoint_every=100", "pretrain.sample_tokens=0"]
+    with operator.worker(tmp_path / "worker.log") as worker:
+        run = operator.start("pretrain/full", config=str(place / "run.yaml"), overrides=changes)
+        draft = wait_for_checkpoint(place)
+        children = [process for process in family_of(worker.pid) if process.pid != worker.pid]
+        operator.cancel(run)
+        _, alive = psutil.wait_procs(children, timeout=20)
+        assert not [process for process in alive if process.is_running()]
+        assert operator.wait(run, 60) == "CANCELLED"
+        record = json.loads(max((place / "runs" / "records").glob("*.json")).read_text(encoding="utf-8"))
+        assert record["outcome"] == "cancelled"
+        again = operator.start("pretrain/full", config=str(place / "run.yaml"), overrides=changes)
+        assert operator.wait(again) == "COMPLETED", operator.logs(again)
+        assert "resumed from the checkpoint of step" in operator.logs(again)
+    assert not draft.exists()
+
+
+@pytest.mark.slow
+def test_a_killed_night_is_marked_crashed_and_does_not_block_the_next(
+    operator: Operator, place: Path, tmp_path: Path
+) -> None:
+    if not (place / "raw" / "records").exists():
+        shutil.copytree(SAMPLE / "records", place / "raw" / "records")
+    changes = ["incremental.epochs=60", "pretrain.checkpoint_every=100", "incremental.max_old_perplexity_rise=1.0"]
+    with operator.worker(tmp_path / "worker.log") as worker:
+        run = operator.start("incremental/nightly", config=str(place / "run.yaml"), overrides=changes)
+        wait_for_checkpoint(place)
+        kill_family(worker.pid)
+        began = time.monotonic()
+        wait_until(lambda: operator.state(run) == "CRASHED", 150)
+        assert time.monotonic() - began < 120
+    with operator.worker(tmp_path / "next.log"):
+        following = operator.start("incremental/nightly", config=str(place / "run.yaml"), overrides=changes)
+        assert operator.wait(following) == "COMPLETED", operator.message(following) + operator.logs(following)
+        assert "resumed from the checkpoint of step" in operator.logs(following)
+
+
+def wait_for_checkpoint(place: Path) -> Path:
+    """Return the draft of the training that has written its first checkpoint."""
+    trainings = place / "runs" / "artifacts" / "pretrain"
+    wait_until(lambda: any(trainings.glob(".*.draft/checkpoints/step-*")), 240)
+    return next(trainings.glob(".*.draft"))
