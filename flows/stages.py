@@ -95,6 +95,7 @@ class StageRunner:
 @contextmanager
 def recorded(config_file: str, config: RunConfig) -> Iterator[StageRunner]:
     """Give what runs stages. The run's record is kept, and its report written when it ends, well or badly."""
+    logger.setLevel(logging.INFO)  # Prefect shows our logs in the run's page, but leaves their level as Python has it
     workspace = Workspace(Path(config.workspace))
     recorder = Recorder(workspace, str(flow_run.flow_name), config_file, config, url_for("flow-run", flow_run.id))
     try:

@@ -63,8 +63,18 @@ class Operator:
         return {artifact["key"]: artifact["data"] for artifact in reversed(found)}
 
     def logs(self, run: str) -> str:
-        found = self._post("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200})
+        found = self._post(
+            "logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200, "sort": "TIMESTAMP_DESC"}
+        )
         return "\n".join(entry["message"] for entry in found)
+
+    def says(self, run: str, text: str) -> bool:
+        """Return whether a run's logs have a text; they come some seconds after the run has ended."""
+        try:
+            wait_until(lambda: text in self.logs(run), 20)
+        except TimeoutError:
+            return False
+        return True
 
     def cancel(self, run: str) -> None:
         self._post(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
