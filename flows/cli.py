@@ -12,7 +12,7 @@ import typer
 from configs.errors import PipelineError
 from configs.load import load_config
 from configs.schema import FilterConfig, NormalizeConfig, PackConfig, TokenizerConfig
-from flows import cli_runs, cli_training
+from flows import cli_artifacts, cli_runs, cli_training
 from flows.cli_common import (
     console,
     raise_if_any,
@@ -28,6 +28,7 @@ app.add_typer(cli_training.app)
 app.add_typer(cli_runs.app)
 app.add_typer(cli_runs.server_app, name="server")
 app.add_typer(cli_runs.states_app, name="states")
+app.add_typer(cli_artifacts.app, name="artifacts")
 
 TextFile = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="A text in any encoding that normalize reads; - for standard input")

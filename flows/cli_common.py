@@ -17,6 +17,7 @@ error_console = Console(stderr=True, highlight=False)
 
 Parameters = ParamSpec("Parameters")
 ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/demo.yaml")]
+WorkspaceFolder = Annotated[Path, typer.Option("--workspace", help="The configuration's workspace")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key; repeatable")]
 
 

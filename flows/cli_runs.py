@@ -13,7 +13,7 @@ import typer
 from configs.errors import PipelineError
 from configs.load import load_config
 from configs.schema import StageName
-from flows.cli_common import ConfigFile, Overrides, console, show_rows, shows_errors
+from flows.cli_common import ConfigFile, Overrides, WorkspaceFolder, console, show_rows, shows_errors
 from tasks.artifact import Workspace
 from tasks.local_server import ensure_server, is_healthy, running_server, stop_server
 from tasks.masking import mask
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 server_app = typer.Typer(no_args_is_help=True, help="The workspace's local Prefect server.")
 states_app = typer.Typer(no_args_is_help=True, help="What incremental runs have left, and which the next goes on from.")
-
-WorkspaceFolder = Annotated[Path, typer.Option("--workspace", help="The configuration's workspace")]
 
 
 @app.command()

@@ -163,14 +163,16 @@ class Workspace:
         folder = self.folder(stage, key)
         return None if not folder.exists() or self.damage(folder) else read_manifest(folder)
 
-    def damage(self, folder: Path) -> str | None:
-        """Return what is wrong with a published artifact: the first file that is missing or differs."""
+    def damage(self, folder: Path, anew: bool = False) -> str | None:
+        """Return what is wrong with a published artifact: the first file that is missing or differs. With `anew` every byte
+        is read, else what has the size and time of an earlier look is taken for what it was."""
         try:
             manifest = read_manifest(folder)
         except PipelineError as error:
             return str(error)
         fingerprints = self.fingerprints
-        broken = next((f for f in manifest.files if not _holds(folder, f, fingerprints.of_file)), None)
+        checksum_of = checksum if anew else fingerprints.of_file
+        broken = next((f for f in manifest.files if not _holds(folder, f, checksum_of)), None)
         fingerprints.save()
         return f"{folder / broken.name}: missing or changed since it was made" if broken else None
 

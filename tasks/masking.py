@@ -5,7 +5,8 @@ import re
 HIDDEN = "***"
 IN_ADDRESS = re.compile(r"(?<=://)[^/\s:@'\"]+:[^/\s@'\"]+(?=@)")
 NAMED = re.compile(
-    r"(?i)\b([\w-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credential)[\w-]*)(\s*[=:]\s*|\s+)"
+    r"(?i)\b([\w-]*(?:password|passwd|secret|api[_-]?key|access[_-]?key|credential)[\w-]*|(?:[\w-]*[_-])?token)"
+    r"(\s*[=:]\s*|\s+)"
     r"(?!\s)([A-Za-z0-9+/_.~-]{8,})"
 )
 DIGIT = re.compile(r"[0-9]")

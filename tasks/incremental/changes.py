@@ -1,15 +1,18 @@
 """Which raw files are new since the last night, by what they hold."""
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.raw import REMOTE, RawCorpus, RawFile, corpus_of
 
 logger = logging.getLogger("mindpretrain")
+
+VERSION = re.compile(r"@[0-9a-f]{8}$")
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,25 @@ def find_changes(
     """
     fresh = [file for file in files if file.checksum not in contents]
     unsettled = _unsettled(fresh, settle_seconds)
-    new = [file for file in fresh if file.path not in unsettled]
+    settled = [file for file in fresh if file.path not in unsettled]
+    changed = {file.path for file in settled if (file.source, file.name) in seen}
     there = {(file.source, file.name) for file in files}
     return Changes(
-        new=corpus_of(new),
-        changed=tuple(file.name for file in new if (file.source, file.name) in seen),
+        new=corpus_of([as_version(file) if file.path in changed else file for file in settled]),
+        changed=tuple(file.name for file in settled if file.path in changed),
         deleted=tuple(f"{source}/{name}" for source, name in sorted(seen.keys() - there)),
         unsettled=tuple(sorted(unsettled)),
     )
+
+
+def as_version(file: RawFile) -> RawFile:
+    """Return a changed file under a name of its own, `a.txt@1f3a9c2b`, so that its documents have other ids than before."""
+    return replace(file, name=f"{file.name}@{file.checksum[:8]}")
+
+
+def original_name(name: str) -> str:
+    """Return the name of the file that `as_version` named."""
+    return VERSION.sub("", name)
 
 
 def _unsettled(files: Sequence[RawFile], settle_seconds: float) -> set[str]:

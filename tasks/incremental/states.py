@@ -22,6 +22,7 @@ from configs.schema import ArtifactName, RunConfig
 from tasks import pack, pretrain
 from tasks.artifact import Artifact, Manifest, Workspace, read_manifest
 from tasks.files import atomic_path, write_json
+from tasks.incremental.changes import original_name
 from tasks.raw import RAW_FILES
 
 logger = logging.getLogger("mindpretrain")
@@ -81,7 +82,7 @@ class Lineage:
         seen: dict[tuple[str, str], str] = {}
         for artifact in self.artifacts("normalize"):
             for row in pq.read_table(artifact.folder / RAW_FILES).to_pylist():
-                seen[row["source"], row["name"]] = row["checksum"]
+                seen[row["source"], original_name(row["name"])] = row["checksum"]
         return seen
 
     def seen_contents(self) -> set[str]:
@@ -191,11 +192,15 @@ class States:
 
 
 def _finished_training(workspace: Workspace, config: RunConfig) -> dict[ArtifactName, str] | None:
-    """Return the artifacts of the newest training whose own and whose dataset's settings are those of `config`."""
+    """Return the artifacts of the newest training of the model that `config` describes, on a dataset that it describes.
+
+    How long it trained and how it learnt may be another.
+    """
+    wanted = pretrain.STAGE.settings(config)
     folders = (workspace.root / "artifacts" / "pretrain").glob("*/manifest.json")
     for file in sorted(folders, key=lambda path: -path.stat().st_mtime):
         trained = read_manifest(file.parent)
-        if trained.config != pretrain.STAGE.settings(config):
+        if any(trained.config[name] != wanted[name] for name in ("model", "seq_length")):
             continue
         keys: dict[ArtifactName, str] = {"pretrain": trained.key}
         key = trained.inputs[0]
