@@ -6,12 +6,13 @@ VENV := .venv
 TORCH := .torch
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all lint bench lock clean
+.PHONY: help demo test test-all lint audit bench lock clean
 
 help:
 	@echo "make demo      the whole chain on data/sample, down to trained checkpoints and a summary"
 	@echo "make test      the tests (under 20 minutes); make test-all adds the slow ones"
 	@echo "make lint      ruff, mypy and the lock file's checks"
+	@echo "make audit     known weaknesses of the dependencies (needs a network)"
 	@echo "make bench     speed and memory of each data stage, as ratios in one run"
 	@echo "make lock      resolve requirements.lock anew (needs uv)"
 	@echo "make clean     remove .venv, caches and the demo's runs"
@@ -59,6 +60,11 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	@! grep -nE "https?://|^--(extra-)?index-url" requirements.lock tests/torch-requirements.lock || { echo "a lock names a registry host"; exit 1; }
 
+# In an environment of its own, so that the auditor's dependencies are not among those audited.
+audit: $(VENV)/.ready
+	@$(BIN)/python -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.7,<3"
+	@.audit/bin/pip-audit --disable-pip --no-deps --requirement requirements.lock
+
 bench: $(VENV)/.ready
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench_dedup
@@ -73,5 +79,5 @@ lock:
 
 clean:
 	@if [ -x $(BIN)/mindpretrain ]; then $(BIN)/mindpretrain server stop; fi
-	rm -rf $(VENV) $(TORCH) .bench-peers runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(TORCH) .audit .bench-peers runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find flows tasks configs tests -name __pycache__ -prune -exec rm -rf {} +

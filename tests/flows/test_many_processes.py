@@ -58,7 +58,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     programs, folder, port = postgres_programs(), Path("/tmp") / f"mindpretrain-postgres-{os.getpid()}", free_port(0)  # noqa: S108 - its user cannot enter pytest's folder
     logs = tmp_path_factory.mktemp("postgres")
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    make = [*as_user, programs / "initdb", "-D", folder, "-A", "trust", "-U", "prefect"]
+    make = [*as_user, str(programs / "initdb"), "-D", str(folder), "-A", "trust", "-U", "prefect"]
     subprocess.run(make, check=True, capture_output=True)
     server = [programs / "postgres", "-D", folder, "-p", str(port), "-h", HOST, "-k", folder]
     try:
