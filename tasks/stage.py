@@ -24,6 +24,7 @@ from configs.schema import ArtifactName, RunConfig
 from tasks.artifact import SCHEMA_VERSION, Artifact, ArtifactFile, Draft, Manifest, UnitRecord, Workspace
 from tasks.executor import Executor
 from tasks.files import content_key
+from tasks.forecast import warn_if_short
 from tasks.raw import RawCorpus
 from tasks.watch import Nobody, Watcher
 
@@ -151,6 +152,7 @@ def build_artifact(
             existing = workspace.find(stage.name, key)
             if existing is not None:
                 return existing
+            warn_if_short(stage.name, config, inputs)
             result = stage.build(StageRun(stage.name, config, tuple(inputs), draft, executor, watcher or Nobody()))
             manifest = Manifest(
                 stage=stage.name,
