@@ -199,6 +199,7 @@ def _connect(workspace: Workspace) -> str:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # the progress below takes its place
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_CLIENT_MAX_RETRIES": "8",  # a server that is away for minutes ends nothing
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)

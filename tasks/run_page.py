@@ -1,11 +1,14 @@
 """What a running stage shows in its page of the Prefect UI: how far it is, how long it will take, and a training's curves.
 
-A page that cannot be written (the server is away) does not disturb the stage: it says so once, and goes on.
+A page that cannot be written (the server is away) does not disturb the stage: a thread of its own writes it, says so once,
+and what comes while it waits for the server is left out.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import cast
 from uuid import UUID
 
@@ -35,6 +38,8 @@ class RunPage:
         self._first = 0
         self._drawn, self._drawn_steps = time.monotonic(), 0
         self._away = False
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="run-page")
+        self._writing: Future[None] | None = None
 
     def progress(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
@@ -43,7 +48,7 @@ class RunPage:
         if now - self._last < PROGRESS_SECONDS and done < total:
             return
         self._last = now
-        self._write(lambda: self._show_progress(done, total, now))
+        self._begin(lambda: self._show_progress(done, total, now), last=done == total)
 
     def curves(self, read: Callable[[], Sequence[StepMetrics]], done: int, total: int) -> None:
         now = time.monotonic()
@@ -51,7 +56,7 @@ class RunPage:
         if not due and done < total:
             return
         self._drawn, self._drawn_steps = now, done
-        self._write(lambda: self._draw(read()))
+        self._begin(lambda: self._draw(read()), last=done == total)
 
     def _show_progress(self, done: int, total: int, now: float) -> None:
         share = 100 * done / total
@@ -67,6 +72,12 @@ class RunPage:
         last = steps[-1]
         text = f"Step {last.step}, {last.tokens:,} tokens, loss {last.loss:.4f}\n\n" + "\n\n".join(images)
         create_markdown_artifact(text, key=f"{self._stage}-curves", description="Curves of the training so far")
+
+    def _begin(self, show: Callable[[], object], last: bool) -> None:
+        """Let the thread write, unless it is still at it; what is last is written in any case."""
+        if last or self._writing is None or self._writing.done():
+            context = copy_context()  # by which Prefect knows the run
+            self._writing = self._writer.submit(context.run, self._write, show)
 
     def _write(self, show: Callable[[], object]) -> None:
         try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, TimeoutError, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
 WIDTHS = (1400, 390)
@@ -47,7 +47,7 @@ def look(browser: Browser, url: str, expected: Sequence[str], picture: Path) -> 
 def _look_at(browser: Browser, url: str, expected: Sequence[str], picture: Path, width: int) -> Look:
     page = browser.new_page(viewport={"width": width, "height": HEIGHT})
     errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("console", lambda message: errors.append(_described(message)) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(url, wait_until="load")
     missing = []
@@ -63,6 +63,10 @@ def _look_at(browser: Browser, url: str, expected: Sequence[str], picture: Path,
     page.screenshot(path=str(target), full_page=True)
     page.close()
     return Look(width, tuple(errors), tuple(missing), max(0, int(beyond)), target)
+
+
+def _described(message: ConsoleMessage) -> str:
+    return f"{message.text} {message.location.get('url', '')}".strip()
 
 
 def main(folder: Path, pages: Sequence[str]) -> None:

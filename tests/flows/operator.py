@@ -57,10 +57,10 @@ class Operator:
         )
         return {task["name"].rsplit("-", 1)[0]: task["state"]["name"] for task in tasks}
 
-    def artifacts(self, run: str) -> dict[str, Any]:
-        """Return what a run shows in its page, the newest of each key."""
+    def artifacts(self, run: str) -> dict[str, str]:
+        """Return the address of each artifact that a run shows in its page, the newest of each key."""
         found = self._post("artifacts/filter", {"flow_runs": {"id": {"any_": [run]}}, "sort": "UPDATED_DESC"})
-        return {artifact["key"]: artifact["data"] for artifact in reversed(found)}
+        return {one["key"]: f"{self.server.ui}/artifacts/artifact/{one['id']}" for one in reversed(found)}
 
     def logs(self, run: str) -> str:
         found = self._post(
