@@ -70,6 +70,7 @@ def states(place: Path) -> States:
     return States(Workspace(place / "runs"))
 
 
+@pytest.mark.slow
 def test_three_nights_after_a_full_run(operator: Operator, place: Path, tmp_path: Path) -> None:
     raw = place / "raw"
     with operator.worker(tmp_path / "worker.log"):
