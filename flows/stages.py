@@ -19,7 +19,7 @@ from tasks import pretrain as long_training
 from tasks.artifact import Manifest, Workspace
 from tasks.cached_task import TRAINING_LIMIT, StageTask, cached_task, run_cached
 from tasks.pack import tokens
-from tasks.pack.report import PAGE, sample_texts
+from tasks.pack.report import PAGE, sample_texts, wrapped
 from tasks.raw import RawCorpus
 from tasks.record import Recorder
 from tasks.report import write_report
@@ -121,7 +121,7 @@ def _report(recorder: Recorder, workspace: Workspace) -> None:
         logger.exception("%s: the report could not be written", recorder.page)
         return
     logger.info("report: %s", recorder.page)
-    text = f"`{recorder.page.absolute()}` has the funnel, rules, samples and curves of this run in one page."
+    text = f"The funnel, rules, samples and curves of this run in one page: `{recorder.page.name}` in `{recorder.page.parent.name}/`"
     create_markdown_artifact(text, key="report", description="Report of the run")
 
 
@@ -143,6 +143,6 @@ def existing(link: Link, config: RunConfig, *inputs: StageInput) -> Manifest:
 def _samples(config: RunConfig, manifest: Manifest) -> str:
     """Return sequences as Markdown, document ends marked; the whole report is a page in the artifact."""
     folder = Workspace(Path(config.workspace)).folder(manifest.stage, manifest.key)
-    texts = "\n\n".join(f"~~~~~~~~text\n{text}\n~~~~~~~~" for text in sample_texts(folder))
+    texts = "\n\n".join(f"~~~~~~~~text\n{wrapped(text)}\n~~~~~~~~" for text in sample_texts(folder))
     alarms = "".join(f"**{alarm}**\n\n" for alarm in manifest.stats["alarms"])
-    return f"{alarms}Figures, lengths and coloured tokens: `{folder / PAGE}`\n\n{texts}"
+    return f"{alarms}Figures, lengths and coloured tokens: `{PAGE}` of pack artifact `{manifest.key}`\n\n{texts}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+from unicodedata import east_asian_width
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from tasks.tokenizer import TokenIds
 REPORT, PAGE = "report.json", "report.html"
 SAMPLES = 20
 EXAMINED_TOKENS = 2_000_000
+WRAP_COLUMNS = 40
 DOCUMENT_END = "⟦end of document⟧"
 
 STYLE = """
@@ -88,6 +90,21 @@ def sample_texts(folder: Path) -> Iterator[str]:
     """Yield sampled sequences as text, document ends marked."""
     for sample in json.loads((folder / REPORT).read_text(encoding="utf-8"))["samples"]:
         yield "".join(f"{run['text']}{DOCUMENT_END if run['ends'] else ''}" for run in sample["runs"])
+
+
+def wrapped(text: str) -> str:
+    """Return text in lines that fit a telephone; a Chinese character takes two columns."""
+    lines = []
+    for line in text.split("\n"):
+        begin = width = 0
+        for place, character in enumerate(line):
+            columns = 2 if east_asian_width(character) in "WF" else 1
+            if width + columns > WRAP_COLUMNS:
+                lines.append(line[begin:place])
+                begin, width = place, 0
+            width += columns
+        lines.append(line[begin:])
+    return "\n".join(lines)
 
 
 def source_figures(corpus: Corpus, copies: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, int]:

@@ -25,7 +25,7 @@ def test_run_page_artifacts_and_report(mindpretrain: RunCommand, server: LocalSe
     (report,) = (tmp_path / "runs" / "records").glob("*.html")
     shown = Operator(server).artifacts(run["id"])
     pages = {
-        "run": (f"{server.ui}/runs/flow-run/{run['id']}", ("raw files: 28", "Artifacts")),
+        "run": (f"{server.ui}/runs/flow-run/{run['id']}", ("raw files: 28", "Completed")),
         "artifacts": (f"{server.ui}/artifacts", ("pack-samples", "pretrain-curves", "dedup-removed")),
         "curves": (shown["pretrain-curves"], ("loss, nats a token",)),
         "samples": (shown["pack-samples"], ("end of document",)),

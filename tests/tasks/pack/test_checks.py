@@ -8,6 +8,7 @@ import numpy as np
 from tasks.artifact import Artifact
 from tasks.pack.checks import EosFindings, examine, mixing_deviation, newline_table
 from tasks.pack.dataset import Dataset
+from tasks.pack.report import wrapped
 from tasks.tokenizer import TokenIds
 from tests.conftest import SAMPLE, BenchRecords, MakeConfig, build_chain
 from tests.tasks.pack.conftest import STAGES, Pack
@@ -146,3 +147,8 @@ def test_a_real_mixture_is_mixed_in_every_window(
     artifact = build_chain(config, *STAGES)[-1]
     assert artifact.manifest.stats["sequences"] > 3000
     assert artifact.manifest.stats["alarms"] == []
+
+
+def test_sample_text_is_wrapped_to_a_telephone_s_width() -> None:
+    text = f"{'词' * 41}\n{'a' * 40}\n\nb"
+    assert wrapped(text) == f"{'词' * 20}\n{'词' * 20}\n词\n{'a' * 40}\n\nb"
