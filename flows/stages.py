@@ -121,7 +121,8 @@ def _report(recorder: Recorder, workspace: Workspace) -> None:
         logger.exception("%s: the report could not be written", recorder.page)
         return
     logger.info("report: %s", recorder.page)
-    text = f"The funnel, rules, samples and curves of this run in one page: `{recorder.page.name}` in `{recorder.page.parent.name}/`"
+    place = f"`{recorder.page.name}` in `{recorder.page.parent.name}/`"
+    text = f"The funnel, rules, samples and curves of this run in one page: {place} of the workspace"
     create_markdown_artifact(text, key="report", description="Report of the run")
 
 
