@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,39 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     workspace = tmp_path_factory.mktemp("server")
     yield ensure_server(workspace, preferred_port=0)  # no worker that looks at the usual port may take its runs
     stop_server(workspace)
+
+
+class Webhook(HTTPServer):
+    """Remembers what it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Listener)
+        self.heard: list[dict[str, str]] = []
+
+    @property
+    def address(self) -> str:
+        """As Apprise takes it."""
+        return f"json://127.0.0.1:{self.server_port}/hook"
+
+
+class _Listener(BaseHTTPRequestHandler):
+    server: Webhook
+
+    def do_POST(self) -> None:
+        self.server.heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    server = Webhook()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
 
 
 @pytest.fixture

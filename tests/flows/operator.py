@@ -39,6 +39,11 @@ class Operator:
         found = self._get(f"deployments/name/{deployment}")
         return str(self._post(f"deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"])
 
+    def form(self, deployment: str) -> dict[str, Any]:
+        """Return what the UI's form knows of each parameter of a deployment."""
+        found = self._get(f"deployments/name/{deployment}")
+        return dict(found["parameter_openapi_schema"]["properties"])
+
     def state(self, run: str) -> str:
         return str(self._get(f"flow_runs/{run}")["state"]["type"])
 

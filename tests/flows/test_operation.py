@@ -178,3 +178,24 @@ def wait_for_checkpoint(place: Path) -> Path:
     trainings = place / "runs" / "artifacts" / "pretrain"
     wait_until(lambda: any(trainings.glob(".*.draft/checkpoints/step-*")), 240)
     return next(trainings.glob(".*.draft"))
+
+
+@pytest.mark.slow
+def test_nights_that_were_missed_become_one(operator: Operator, place: Path, tmp_path: Path) -> None:
+    """Three runs are due while no worker is there."""
+    runs = [operator.start("incremental/nightly", config=str(place / "run.yaml")) for _ in range(3)]
+    with operator.worker(tmp_path / "worker.log"):
+        ended = sorted(operator.wait(run) for run in runs)
+    assert ended == ["CANCELLED", "CANCELLED", "COMPLETED"]
+
+
+@pytest.mark.slow
+def test_held_out_text_is_measured_by_its_deployment_whose_form_explains_itself(
+    operator: Operator, place: Path, tmp_path: Path
+) -> None:
+    form = operator.form("evaluate/held-out")
+    assert all(form[name]["description"] for name in ("config", "overrides", "checkpoint"))
+    with operator.worker(tmp_path / "worker.log"):
+        run = operator.start("evaluate/held-out", config=str(place / "run.yaml"))
+        assert operator.wait(run) == "COMPLETED", operator.logs(run)
+        assert operator.says(run, "evaluate: Completed: perplexity ")

@@ -17,7 +17,8 @@ import pytest
 
 from tasks.artifact import read_manifest
 from tasks.local_server import LocalServer
-from tests.conftest import COMMAND, PROJECT, RunCommand, files_of
+from tasks.notify import VARIABLE
+from tests.conftest import COMMAND, PROJECT, RunCommand, Webhook, files_of
 from tests.flows.conftest import STAGES, artifact_of, write_config
 
 PREFECT = Path(sys.executable).with_name("prefect")
@@ -218,6 +219,18 @@ def test_a_missing_or_unreadable_input_stops_a_run_with_a_message(mindpretrain: 
         assert done.returncode == 1
         assert re.search(rf"error: inputs: {tmp_path}/{place}.* \(source bad\): {message}", done.stderr)
         assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_people_are_told_of_a_run_that_failed(
+    mindpretrain: RunCommand, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, webhook.address)
+    config = write_config(tmp_path, inputs=[{"path": str(tmp_path / "none"), "source": "gone"}])
+    assert mindpretrain("run", config).returncode == 1
+    (told,) = webhook.heard
+    assert re.fullmatch(r"pretrain run 20[0-9-]+ [0-9:]+: Failed", told["title"])
+    assert "(source gone): no such file or folder" in told["message"]
+    assert "/runs/flow-run/" in told["message"]
 
 
 def test_a_smoke_test_that_does_not_learn_stops_the_chain(mindpretrain: RunCommand, finished: tuple[Path, str]) -> None:
