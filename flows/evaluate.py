@@ -1,15 +1,13 @@
 """The flow `evaluate`: the perplexity of a checkpoint on held-out text."""
 
 from pathlib import Path
-from typing import Annotated
 
 from prefect import flow
-from pydantic import Field
 
 from configs.load import load_config
 from flows import stages
 from flows.hooks import tell
-from flows.pretrain import Changes, ConfigPath, make_artifacts
+from flows.pretrain import make_artifacts
 from flows.stages import existing, recorded, run_name
 from tasks.artifact import Manifest, Workspace
 from tasks.incremental.night import training_config
@@ -20,13 +18,16 @@ from tasks.incremental.night import training_config
     on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
 )  # fmt: skip
 def evaluate(
-    config: ConfigPath = "configs/demo.yaml",
-    overrides: Changes = (),
-    checkpoint: Annotated[
-        str | None, Field(description="A checkpoint or a training's folder; the configuration's own training without")
-    ] = None,
+    config: str = "configs/demo.yaml",
+    overrides: tuple[str, ...] = (),
+    checkpoint: str | None = None,
 ) -> Manifest:
     """Return the manifest of the evaluation on the configuration's token dataset, which is made if it is not there.
+
+    Args:
+        config: YAML file, relative to the project's folder
+        overrides: Changes to it, such as pretrain.evaluation_sequences=1000
+        checkpoint: A checkpoint or a training's folder; the configuration's own training where it is left out
 
     Raises:
         PipelineError: there is no such checkpoint, or nothing is held out.

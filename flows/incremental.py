@@ -13,11 +13,9 @@ from configs.load import load_config
 from configs.schema import ArtifactName, RunConfig
 from flows import stages
 from flows.hooks import tell
-from flows.pretrain import Changes, ConfigPath
 from flows.stages import StageRunner, recorded, run_name
 from tasks.artifact import Manifest, Workspace
-from tasks.incremental.changes import Changes as FileChanges
-from tasks.incremental.changes import find_changes
+from tasks.incremental.changes import Changes, find_changes
 from tasks.incremental.night import Verdict, check, data_config, judge, refuse_unfit, training_config
 from tasks.incremental.states import Lineage, State, States
 from tasks.raw import RawCorpus, list_raw_files
@@ -31,8 +29,12 @@ Manifests = dict[ArtifactName, Manifest]
     name="incremental", flow_run_name=run_name, retries=0, validate_parameters=True,
     on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
 )  # fmt: skip
-def incremental(config: ConfigPath = "configs/demo.yaml", overrides: Changes = ()) -> State:
+def incremental(config: str = "configs/demo.yaml", overrides: tuple[str, ...] = ()) -> State:
     """Train on what is new; return the state that the next night goes on from, which is the old one where nothing was done.
+
+    Args:
+        config: YAML file, relative to the project's folder
+        overrides: Changes to it, such as incremental.min_new_tokens=1000000
 
     Raises:
         PipelineError: nothing to go on from, a stage that failed, or a checkpoint that makes old text worse.
@@ -95,7 +97,7 @@ def _train(
     return mixed, trained, verdict
 
 
-def _tell(found: FileChanges, line: Lineage) -> None:
+def _tell(found: Changes, line: Lineage) -> None:
     logger.info(
         "state %d: %d new files, %d of them changed; %d deleted, %d still being written",
         line.last.number, len(found.new.files), len(found.changed), len(found.deleted), len(found.unsettled),

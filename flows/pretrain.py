@@ -1,10 +1,8 @@
 """The flow `pretrain`: raw files to checkpoints in seven stages, each a cached task that passes its manifest on."""
 
 import logging
-from typing import Annotated
 
 from prefect import flow
-from pydantic import Field
 
 from configs.load import load_config
 from configs.schema import STAGES, RunConfig, StageName
@@ -15,21 +13,24 @@ from tasks.raw import list_raw_files
 
 logger = logging.getLogger("mindpretrain")
 
-ConfigPath = Annotated[str, Field(description="YAML file, relative to the project's folder")]
-Changes = Annotated[tuple[str, ...], Field(description="Changes to it, such as pack.seq_length=256")]
-
 
 @flow(
     name="pretrain", flow_run_name=run_name, retries=0, validate_parameters=True,
     on_failure=[tell], on_crashed=[tell], on_cancellation=[tell],
 )  # fmt: skip
 def pretrain(
-    config: ConfigPath = "configs/demo.yaml",
-    overrides: Changes = (),
-    until: Annotated[StageName, Field(description="The last stage to run")] = "pretrain",
-    only: Annotated[StageName | None, Field(description="Run this stage alone, on artifacts that are there")] = None,
+    config: str = "configs/demo.yaml",
+    overrides: tuple[str, ...] = (),
+    until: StageName = "pretrain",
+    only: StageName | None = None,
 ) -> dict[StageName, Manifest]:
     """Make every stage's artifact, or take the one that is there; return their manifests.
+
+    Args:
+        config: YAML file, relative to the project's folder
+        overrides: Changes to it, such as pack.seq_length=256
+        until: The last stage to run
+        only: Run this stage alone, on artifacts that are there
 
     Raises:
         PipelineError: a bad configuration or input, or a stage that failed. What was finished is kept.

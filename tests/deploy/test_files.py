@@ -4,11 +4,13 @@ import os
 import shutil
 import stat
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prefect.utilities.callables import parameter_schema
 
 from tests.conftest import PROJECT
 
@@ -129,3 +131,12 @@ def test_every_deployment_names_a_flow_that_is_there() -> None:
     nightly = described["deployments"][3]
     assert nightly["schedules"] == [{"cron": "0 2 * * *", "timezone": "Asia/Shanghai", "active": True}]
     assert nightly["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+
+
+@pytest.mark.parametrize("name", ["pretrain", "incremental", "evaluate"])
+def test_the_form_of_a_flow_explains_every_parameter(name: str) -> None:
+    """Prefect takes descriptions from the docstring alone."""
+    flow = getattr(import_module(f"flows.{name}"), name)
+    fields = parameter_schema(flow).properties
+    assert {"config", "overrides"} <= fields.keys()
+    assert all(field.get("description") for field in fields.values())
