@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.section import Section, Share
+from configs.section import Section, Share, refuse_rising
 
 
 class IncrementalConfig(Section):
@@ -32,11 +32,7 @@ class IncrementalConfig(Section):
 
     @model_validator(mode="after")
     def check_learning_rates(self) -> Self:
-        if self.final_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate {self.final_learning_rate} is above learning_rate {self.learning_rate}; "
-                "the schedule falls from the second to the first"
-            )
+        refuse_rising(self.learning_rate, self.final_learning_rate)
         return self
 
 

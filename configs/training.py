@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from configs.section import Section, Share
+from configs.section import Section, Share, refuse_rising
 from configs.sizes import parse_size
 
 PRESETS = Path(__file__).with_name("models")
@@ -194,11 +194,7 @@ class TrainingConfig(Section):
     def check_learning_rates(self) -> Self:
         if self.device == "CPU" and self.precision == "bf16":
             raise ValueError("precision bf16 has no kernels on CPU; write fp32 or fp16, or device: Ascend")
-        if self.final_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate {self.final_learning_rate} is above learning_rate {self.learning_rate}; "
-                "the schedule falls from the second to the first"
-            )
+        refuse_rising(self.learning_rate, self.final_learning_rate)
         return self
 
     @model_validator(mode="after")

@@ -44,9 +44,7 @@ def incremental(config: str = "configs/demo.yaml", overrides: tuple[str, ...] = 
     states = States(Workspace(Path(loaded.workspace)))
     with states.alone(), recorded(config, loaded) as run:
         line = states.current() or states.begin(loaded)
-        found = find_changes(
-            list_raw_files(loaded).files, line.seen_files(), line.seen_contents(), loaded.incremental.settle_seconds
-        )
+        found = find_changes(list_raw_files(loaded).files, line.seen(), loaded.incremental.settle_seconds)
         _tell(found, line)
         if not found.new.files:
             logger.info("nothing is new: nothing was done")

@@ -1,6 +1,5 @@
 """Perplexity of a checkpoint on held-out sequences of token datasets, each by itself: `evaluations.json`."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +7,12 @@ from pydantic import BaseModel, ConfigDict
 
 from configs.errors import PipelineError
 from configs.schema import RunConfig
-from tasks.artifact import Manifest
 from tasks.files import write_json
 from tasks.pack.outputs import dataset_files
 from tasks.stage import Stage, StageResult, StageRun
 from tasks.train.evaluation import evaluate
 from tasks.train.initial import first_weights
+from tasks.train.metrics import perplexity
 from tasks.train.stages import LIBRARIES, make_job, training_settings
 
 REPORT = "evaluations.json"
@@ -28,11 +27,11 @@ class HeldOutLoss(BaseModel):
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss)
+        return perplexity(self.loss)
 
 
 def build(run: StageRun) -> StageResult:
-    datasets = [run.open(given) for given in run.inputs if isinstance(given, Manifest)]
+    datasets = run.artifacts
     files = {dataset.manifest.key: dataset_files(dataset, run.config).held_out for dataset in datasets}
     measured = {key: held_out for key, held_out in files.items() if held_out}
     if not measured:
@@ -47,10 +46,11 @@ def build(run: StageRun) -> StageResult:
         init_weights=first_weights(run.config.model, folder, datasets[0].manifest.stats["vocab_size"]),
     )  # fmt: skip
     found = evaluate(job, list(measured.values()))
-    losses = {key: {"loss": one.loss, "tokens": one.tokens} for key, one in zip(measured, found, strict=True)}
-    write_json(folder / REPORT, losses)
-    total = mean_loss(losses_of(losses), list(losses))
-    return StageResult(run.draft.describe(REPORT), {"losses": losses, "perplexity": round(total.perplexity, 4)})
+    losses = {key: HeldOutLoss(loss=one.loss, tokens=one.tokens) for key, one in zip(measured, found, strict=True)}
+    stats = {key: loss.model_dump() for key, loss in losses.items()}
+    write_json(folder / REPORT, stats)
+    total = mean_loss(losses, list(losses))
+    return StageResult(run.draft.describe(REPORT), {"losses": stats, "perplexity": round(total.perplexity, 4)})
 
 
 def losses_of(stats: Mapping[str, Any]) -> dict[str, HeldOutLoss]:

@@ -1,5 +1,6 @@
 """Hashing and atomic writing: a file stands under its final name only when it is whole and on the disk."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -60,6 +61,22 @@ def write_array(target: Path, array: npt.NDArray[Any]) -> None:
 def write_json(target: Path, value: Any) -> None:
     with atomic_path(target) as temporary:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def try_lock(file: Path) -> Iterator[bool]:
+    """Lock a file, which is made if it is missing; give whether nobody else had it.
+
+    The lock goes with the process that holds it, however that ends.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
 
 
 class Fingerprints:

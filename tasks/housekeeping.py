@@ -4,10 +4,8 @@ Needed is what a state of the growing model names (any of them can be gone back 
 the newest runs made or used. Of the rest, the longest unused goes first.
 """
 
-import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import cast
 from configs.errors import PipelineError
 from configs.schema import ArtifactName
 from tasks.artifact import Workspace, read_manifest
+from tasks.files import try_lock
 from tasks.incremental.states import States
 from tasks.record import all_records
 
@@ -80,7 +79,7 @@ def removable(stored: list[Stored], older_than: timedelta, largest: int | None) 
 
 def remove(stored: Stored) -> bool:
     """Remove an artifact; return whether it could be: not while a run is making it."""
-    with _alone(stored) as free:
+    with try_lock(stored.folder.parent / f".{stored.key}.lock") as free:  # under which an artifact is made
         if not free:
             return False
         doomed = stored.folder.with_name(f".{stored.key}.removed")  # half removed it must not count as whole
@@ -128,18 +127,6 @@ def _behind(workspace: Workspace, stage: ArtifactName, key: str) -> Iterator[Ide
             return
         key = Path(index).name
         yield stage, key
-
-
-@contextmanager
-def _alone(stored: Stored) -> Iterator[bool]:
-    """Take the lock under which an artifact is made, if nobody has it."""
-    with (stored.folder.parent / f".{stored.key}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
 
 
 def parse_days(text: str) -> timedelta:

@@ -21,15 +21,13 @@ import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
 from configs.schema import RunConfig
-from tasks.artifact import Manifest
 from tasks.documents import write_table
 from tasks.files import atomic_path, write_array, write_json
 from tasks.pack.dataset import Dataset
-from tasks.pack.outputs import MINDRECORD, SHARDS_A_PROCESS, write_mindrecord_shards
+from tasks.pack.outputs import record_work, write_mindrecord_shards
 from tasks.pack.planning import TRAIN
-from tasks.pack.tokens import FOLDER
+from tasks.pack.tokens import FOLDER, document_files
 from tasks.stage import Stage, StageResult, StageRun, UnitResult
-from tasks.train.separate import RecordFile, WriteMindRecord
 
 Indices = npt.NDArray[np.int64]
 PLAN = "work/sequences.npy"
@@ -60,7 +58,7 @@ class WriteShard:
 
 
 def build(run: StageRun) -> StageResult:
-    given = [run.open(manifest) for manifest in run.inputs if isinstance(manifest, Manifest)]
+    given = run.artifacts
     folders = tuple(artifact.folder for artifact in given)
     config = run.config
     header = _common_header(folders)
@@ -71,12 +69,13 @@ def build(run: StageRun) -> StageResult:
         WriteShard(folders, index, first, min(most, total - first)) for index, first in enumerate(range(0, total, most))
     ]
     written = run.map("shard", write_shard, shards)
+    names = [shard.name for shard in shards]
     rows = [{"name": f"{shard.name}.bin", "rows": shard.rows} for shard in shards]
     described = run.map("header", write_header, [header | {"files": rows}])
     copied = run.map("copy", copy_files, [folders])
     stats = [artifact.manifest.stats for artifact in given]
     documents_in_a_sequence = max(one["documents_in_a_sequence"] for one in stats)
-    records = run.map("mindrecord", write_mindrecord_shards, _record_work(run, shards, documents_in_a_sequence))
+    records = run.map("mindrecord", write_mindrecord_shards, record_work(run, names, documents_in_a_sequence))
     tokens = total * config.pack.seq_length
     named = {name: stats[0][name] for name in ("vocab_size", "eos_id", "bos_id", "pad_id", "characters_per_token")}
     files = [file for record in [*written, *described, *copied, *records] for file in record.files]
@@ -119,7 +118,8 @@ def write_shard(task: WriteShard, folder: Path) -> UnitResult:
     """Write the ids of a shard's sequences, and of which documents they are made."""
     chosen = np.load(folder / PLAN, mmap_mode="r")[task.first : task.first + task.rows]
     first_document = [0, *accumulate(map(_count_documents, task.datasets))]
-    rows: npt.NDArray[Any] | None = None
+    header = Dataset(task.datasets[0]).header
+    rows = np.empty((task.rows, header["tokens_a_row"]), header["dtype"])
     spans: list[pa.Table] = []
     for number, place in enumerate(task.datasets):
         dataset = Dataset(place)
@@ -129,17 +129,12 @@ def write_shard(task: WriteShard, folder: Path) -> UnitResult:
         for name in dataset.names:
             source = dataset.rows(name)
             here = (sequences >= first) & (sequences < first + len(source))
-            if rows is None:
-                rows = np.empty((task.rows, source.shape[1]), source.dtype)
             rows[places[here]] = source[sequences[here] - first]
-            spans.append(
-                _spans(
-                    place / f"{name}.spans.parquet", sequences[here], places[here] + task.first, first_document[number]
-                )
-            )
+            file = place / f"{name}.spans.parquet"
+            spans.append(_spans(file, sequences[here], places[here] + task.first, first_document[number]))
             first += len(source)
     with atomic_path(folder / f"{task.name}.bin") as temporary, temporary.open("wb") as stream:
-        stream.write(np.ascontiguousarray(rows).data)
+        stream.write(rows.data)
     table = pa.concat_tables(spans).sort_by([("sequence", "ascending"), ("start", "ascending")])
     count = write_table(folder / f"{task.name}.spans.parquet", table)
     return {f"{task.name}.bin": None, f"{task.name}.spans.parquet": count}, Counter()
@@ -156,7 +151,7 @@ def copy_files(datasets: tuple[Path, ...], folder: Path) -> UnitResult:
     for path in sorted((datasets[0] / FOLDER).iterdir()):
         files[f"{FOLDER}/{path.name}"] = None
         _take_over(path, folder / FOLDER / path.name)
-    lists = [path for place in datasets for path in _document_lists(place)]
+    lists = [path for place in datasets for path in document_files(place)]
     for number, path in enumerate(lists):
         name = f"documents-{number:05d}.parquet"
         files[name] = pq.ParquetFile(path).metadata.num_rows
@@ -203,33 +198,8 @@ def _spans(file: Path, sequences: Indices, targets: Indices, first_document: int
     return taken.set_column(place, "document", pc.add(taken["document"], first_document))
 
 
-def _document_lists(place: Path) -> list[Path]:
-    return sorted(place.glob("documents-*.parquet"))
-
-
 def _count_documents(place: Path) -> int:
-    return sum(pq.ParquetFile(path).metadata.num_rows for path in _document_lists(place))
-
-
-def _record_work(run: StageRun, shards: Sequence[WriteShard], documents_in_a_sequence: int) -> list[WriteMindRecord]:
-    folder, config = run.draft.folder, run.config.pack
-    files = [
-        RecordFile(
-            rows=folder / f"{shard.name}.bin",
-            header=folder / f"{TRAIN}.json",
-            target=folder / MINDRECORD / f"{shard.name}.mindrecord",
-        )
-        for shard in shards
-    ]
-    return [
-        WriteMindRecord(
-            files=tuple(files[first : first + SHARDS_A_PROCESS]),
-            training_columns=config.mindrecord_columns == "training",
-            reset_positions=config.document_boundaries == "reset",
-            documents_in_a_sequence=documents_in_a_sequence,
-        )
-        for first in range(0, len(files), SHARDS_A_PROCESS)
-    ]
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in document_files(place))
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

@@ -58,15 +58,23 @@ class StageRun:
 
     def artifact(self, stage: ArtifactName) -> Artifact:
         """Return the artifact of an earlier stage that this one was given."""
-        manifest = next(given for given in self.inputs if isinstance(given, Manifest) and given.stage == stage)
-        return self.open(manifest)
+        return next(given for given in self.artifacts if given.manifest.stage == stage)
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """All artifacts that this one was given, in order."""
+        return [self._open(given) for given in self.inputs if isinstance(given, Manifest)]
 
     @property
     def dataset(self) -> Artifact:
         """The token dataset that a training was given: that of pack, or a mix of several."""
-        return self.open(next(given for given in self.inputs if isinstance(given, Manifest)))
+        return self.artifacts[0]
 
-    def open(self, manifest: Manifest) -> Artifact:
+    def make(self, stage: "Stage", given: Manifest) -> Artifact:
+        """Return the artifact of a further stage, made on the way to this one unless it is there."""
+        return self._open(build_artifact(stage, self.config, [given], self.executor, self.watcher))
+
+    def _open(self, manifest: Manifest) -> Artifact:
         return Workspace(Path(self.config.workspace)).open(manifest)
 
     def map(self, label: str, function: UnitFunction[Argument], arguments: Sequence[Argument]) -> list[UnitRecord]:

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from configs.schema import FilterConfig
-from tasks.artifact import Workspace, merge_counts
+from tasks.artifact import merge_counts
 from tasks.documents import read_table, removed_document, removed_table, write_documents
 from tasks.filter import scores
 from tasks.filter.lines import NoiseLine
 from tasks.filter.personal import mask_personal_data
 from tasks.filter.rules import Rule, Verdict, breaks, thresholds
 from tasks.filter.scores import score, without_lines
-from tasks.stage import Stage, StageResult, StageRun, UnitResult, build_artifact
+from tasks.stage import Stage, StageResult, StageRun, UnitResult
 
 # Rules that English documents would break, if they stay.
 FOR_CHINESE_ALONE = frozenset({"min_han_share", "min_stop_words", "max_characters_without_punctuation"})
@@ -53,8 +53,7 @@ class Judgement:
 
 def build(run: StageRun) -> StageResult:
     given = run.artifact("dedup")
-    measured = build_artifact(scores.STAGE, run.config, [given.manifest], run.executor, run.watcher)
-    score_files = Workspace(Path(run.config.workspace)).open(measured).shards
+    score_files = run.make(scores.STAGE, given.manifest).shards
     tasks = [
         FilterShard(index, *paths, run.config.filter)
         for index, paths in enumerate(zip(given.shards, score_files, strict=True))

@@ -3,8 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,27 +24,30 @@ class Changes:
     unsettled: tuple[str, ...]
 
 
-def find_changes(
-    files: Sequence[RawFile],
-    seen: Mapping[tuple[str, str], str],
-    contents: AbstractSet[str],
-    settle_seconds: float,
-) -> Changes:
-    """Compare files with those seen before. `seen`: source and name to checksum; `contents`: all checksums ever seen.
+@dataclass(frozen=True)
+class Seen:
+    """What was ever taken. `latest`: source and name to the checksum of what a file last held; `contents`: all checksums."""
+
+    latest: dict[tuple[str, str], str]
+    contents: set[str]
+
+
+def find_changes(files: Sequence[RawFile], seen: Seen, settle_seconds: float) -> Changes:
+    """Compare files with those seen before.
 
     A file is new by its content: moved or copied it is not. What was trained on cannot be taken back, so deleted files are
     only named. Files that changed less than `settle_seconds` ago (or, by a clock that is ahead, later than now) are looked
     at again after that time, once for all.
     """
-    fresh = [file for file in files if file.checksum not in contents]
+    fresh = [file for file in files if file.checksum not in seen.contents]
     unsettled = _unsettled(fresh, settle_seconds)
     settled = [file for file in fresh if file.path not in unsettled]
-    changed = {file.path for file in settled if (file.source, file.name) in seen}
+    changed = {file.path for file in settled if (file.source, file.name) in seen.latest}
     there = {(file.source, file.name) for file in files}
     return Changes(
         new=corpus_of([as_version(file) if file.path in changed else file for file in settled]),
         changed=tuple(file.name for file in settled if file.path in changed),
-        deleted=tuple(f"{source}/{name}" for source, name in sorted(seen.keys() - there)),
+        deleted=tuple(f"{source}/{name}" for source, name in sorted(seen.latest.keys() - there)),
         unsettled=tuple(sorted(unsettled)),
     )
 

@@ -6,7 +6,6 @@
 States are never changed. Going back is to point `current` at an earlier one; the next night goes on from there.
 """
 
-import fcntl
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from configs.errors import PipelineError
 from configs.schema import ArtifactName, RunConfig
 from tasks import pack, pretrain
 from tasks.artifact import Artifact, Manifest, Workspace, read_manifest
-from tasks.files import atomic_path, write_json
-from tasks.incremental.changes import original_name
+from tasks.files import atomic_path, try_lock, write_json
+from tasks.incremental.changes import Seen, original_name
 from tasks.raw import RAW_FILES
 
 logger = logging.getLogger("mindpretrain")
@@ -77,21 +76,14 @@ class Lineage:
         """The folder of the training whose last checkpoint the next one begins with."""
         return self.artifacts("pretrain")[-1].folder
 
-    def seen_files(self) -> dict[tuple[str, str], str]:
-        """Return source and name of every raw file that was ever taken, and the checksum of what it last held."""
-        seen: dict[tuple[str, str], str] = {}
+    def seen(self) -> Seen:
+        """Return what every raw file that was ever taken held."""
+        found = Seen({}, set())
         for artifact in self.artifacts("normalize"):
             for row in pq.read_table(artifact.folder / RAW_FILES).to_pylist():
-                seen[row["source"], original_name(row["name"])] = row["checksum"]
-        return seen
-
-    def seen_contents(self) -> set[str]:
-        """Return the checksums of all raw files that were ever taken."""
-        return {
-            checksum
-            for artifact in self.artifacts("normalize")
-            for checksum in pq.read_table(artifact.folder / RAW_FILES, columns=["checksum"])["checksum"].to_pylist()
-        }
+                found.latest[row["source"], original_name(row["name"])] = row["checksum"]
+                found.contents.add(row["checksum"])
+        return found
 
     def _manifest(self, stage: ArtifactName, key: str) -> Manifest:
         try:
@@ -112,19 +104,16 @@ class States:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other nights out. The lock goes with this process, however it ends.
+        """Keep other nights out.
 
         Raises:
             PipelineError: another night is at work.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        with try_lock(self.folder / LOCK) as free:
+            if not free:
                 raise PipelineError(
                     f"{self.folder}: another incremental run is at work in this workspace; let it end, then run again"
-                ) from None
+                )
             yield
 
     def all(self) -> list[State]:

@@ -51,7 +51,7 @@ from tasks.pack.planning import (
 from tasks.pack.report import WriteReport, alarms, write_report
 from tasks.pack.tokens import token_dtype
 from tasks.pack.write import WriteShard, write_shard
-from tasks.stage import Stage, StageResult, StageRun, build_artifact
+from tasks.stage import Stage, StageResult, StageRun
 from tasks.tokenizer import TokenIds, read_description
 
 logger = logging.getLogger("mindpretrain")
@@ -61,8 +61,8 @@ def build(run: StageRun) -> StageResult:
     config, workspace = run.config.pack, Workspace(Path(run.config.workspace))
     chunked = run.artifact("chunk")
     filtered = workspace.manifest("filter", chunked.manifest.inputs[0])
-    made = build_artifact(tokenized.STAGE, run.config, [filtered], run.executor, run.watcher)
-    tokens = workspace.open(made)
+    tokens = run.make(tokenized.STAGE, filtered)
+    made = tokens.manifest
     ids = read_description(tokens.folder / tokenized.FOLDER).ids
     dtype = _stored_dtype(config, ids)
     _check_ids(run.config, ids)

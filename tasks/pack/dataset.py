@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
-from tasks.pack.tokens import FOLDER
+from tasks.pack.tokens import FOLDER, document_files
 from tasks.tokenizer import Tokenizer, open_tokenizer
 
 
@@ -100,7 +100,7 @@ class Dataset:
     def _documents(self, numbers: list[int]) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
         first = 0
-        for path in sorted(self.folder.glob("documents-*.parquet")):
+        for path in document_files(self.folder):
             file = pq.ParquetFile(path)
             rows = file.metadata.num_rows
             wanted = sorted({number - first for number in numbers if first <= number < first + rows})

@@ -15,6 +15,7 @@ from tasks.pack import tokens as tokenized
 from tasks.pack.checks import check_model
 from tasks.pack.megatron import WriteMegatron, groups
 from tasks.pack.planning import HELD_OUT, TRAIN, split_of
+from tasks.pack.tokens import document_files
 from tasks.pack.write import ShardPlace
 from tasks.stage import StageRun, UnitResult
 from tasks.tokenizer import TokenIds
@@ -59,7 +60,7 @@ def describe_split(task: DescribeSplit, folder: Path) -> UnitResult:
 def copy_files(tokens: Path, folder: Path) -> UnitResult:
     """Copy the tokenizer and the list of documents, so that the dataset can be read without the artifacts before it."""
     files: dict[str, int | None] = {}
-    for path in sorted([*tokens.glob("documents-*.parquet"), *(tokens / tokenized.FOLDER).iterdir()]):
+    for path in sorted([*document_files(tokens), *(tokens / tokenized.FOLDER).iterdir()]):
         name = path.relative_to(tokens).as_posix()
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, folder / name)
@@ -115,22 +116,31 @@ def dataset_files(dataset: Artifact, config: RunConfig) -> DatasetFiles:
 def mindrecord_work(
     run: StageRun, places: Sequence[ShardPlace], written: Sequence[UnitRecord]
 ) -> list[WriteMindRecord]:
-    """Return the work, some shards to each process: importing MindSpore takes as long as writing one."""
+    """Return the work for the shards that were written."""
+    most = max(record.counts["documents_in_a_sequence"] for record in written)
+    return record_work(run, [place.name for place in places], most)
+
+
+def record_work(run: StageRun, shards: Sequence[str], documents_in_a_sequence: int) -> list[WriteMindRecord]:
+    """Return the work, some shards to each process: importing MindSpore takes as long as writing one.
+
+    `shards`: names such as train-00000; `documents_in_a_sequence`: the most that any has.
+    """
     config, folder = run.config.pack, run.draft.folder
     files = [
         RecordFile(
-            rows=folder / f"{place.name}.bin",
-            header=folder / f"{split_of(place)}.json",
-            target=folder / MINDRECORD / f"{place.name}.mindrecord",
+            rows=folder / f"{name}.bin",
+            header=folder / f"{split_of(name)}.json",
+            target=folder / MINDRECORD / f"{name}.mindrecord",
         )
-        for place in places
+        for name in shards
     ]
     return [
         WriteMindRecord(
             files=tuple(files[first : first + SHARDS_A_PROCESS]),
             training_columns=config.mindrecord_columns == "training",
             reset_positions=config.document_boundaries == "reset",
-            documents_in_a_sequence=max(record.counts["documents_in_a_sequence"] for record in written),
+            documents_in_a_sequence=documents_in_a_sequence,
         )
         for first in range(0, len(files), SHARDS_A_PROCESS)
     ]

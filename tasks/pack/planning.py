@@ -102,12 +102,13 @@ def shard_places(config: PackConfig, counts: Counter[str], dtype: str) -> list[S
     return places
 
 
-def split_of(place: ShardPlace) -> str:
-    return place.name.rpartition("-")[0]
+def split_of(shard: str) -> str:
+    """Return the split that a shard's name says, such as train of train-00000."""
+    return shard.rpartition("-")[0]
 
 
 def of_split(places: Sequence[ShardPlace], split: str) -> tuple[ShardPlace, ...]:
-    return tuple(place for place in places if split_of(place) == split)
+    return tuple(place for place in places if split_of(place.name) == split)
 
 
 def stride_of(config: PackConfig) -> int:

@@ -78,6 +78,11 @@ def document_file(folder: Path, shard: int) -> Path:
     return folder / f"documents-{shard:05d}.parquet"
 
 
+def document_files(folder: Path) -> list[Path]:
+    """Return the lists of documents of all shards, in order; also of a dataset, which has them too."""
+    return sorted(folder.glob("documents-*.parquet"))
+
+
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
     """Return the type that ids of a vocabulary are kept in: the smallest that Megatron's readers know too."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)

@@ -5,7 +5,6 @@ step counts when every worker has reported it. Whether a training succeeded is r
 ends with status 0 may not have trained at all. What was ended from outside goes on by itself from the last checkpoint.
 """
 
-import fcntl
 import json
 import logging
 import math
@@ -25,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from tasks.files import write_json
+from tasks.files import try_lock, write_json
 from tasks.train import mindformers_yaml, msrun
 from tasks.train.checkpoints import last_good, step_of, whole_checkpoints
 from tasks.train.failures import Cause, first_cause, scheduler_failed
@@ -100,14 +99,12 @@ def train(job: TrainingJob, on_step: Callable[[StepMetrics], None]) -> TrainingR
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other trainings out of the folder; the lock goes with this process, however it ends."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    """Keep other trainings out of the folder."""
+    with try_lock(folder / ".lock") as free:
+        if not free:
             raise TrainingFailed(
                 f"{folder}: another training writes into this folder; wait for it, or choose another workspace"
-            ) from None
+            )
         yield
 
 

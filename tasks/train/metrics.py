@@ -116,7 +116,12 @@ def rank_metrics(folder: Path) -> list[tuple[StepMetrics, ...]]:
 def evaluation_of(step: int, loss_sum: float, tokens: int) -> Evaluation:
     """Return the evaluation of a network after `step`. `loss_sum`: over `tokens` tokens, in nats."""
     loss = loss_sum / tokens
-    return Evaluation(step, loss, math.exp(min(loss, LARGEST_EXPONENT)), tokens)
+    return Evaluation(step, loss, perplexity(loss), tokens)
+
+
+def perplexity(loss: float) -> float:
+    """Return the perplexity of a loss in nats a token, finite for any loss."""
+    return math.exp(min(loss, LARGEST_EXPONENT))
 
 
 def read_evaluations(folder: Path) -> tuple[Evaluation, ...]:

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ import psutil
 
 from tasks.local_server import LocalServer
 from tests.conftest import COMMAND, PROJECT
+from tests.tasks.train import jobs
 
 PREFECT = Path(sys.executable).with_name("prefect")
+wait_until = partial(jobs.wait_until, every=0.2)  # each look is a request
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -126,11 +128,3 @@ def kill_family(pid: int) -> None:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-
-
-def wait_until(what: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.2)

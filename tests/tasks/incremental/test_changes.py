@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.incremental.changes import Changes, find_changes, original_name
+from tasks.incremental.changes import Changes, Seen, find_changes, original_name
 from tasks.raw import list_raw_files
 from tests.conftest import MakeConfig
 
@@ -21,7 +21,7 @@ def write(path: Path, text: str, changed: float = OLD) -> None:
 
 
 def changes(make_config: MakeConfig, before: dict[tuple[str, str], str], settle: float = 0.0) -> Changes:
-    return find_changes(list_raw_files(make_config()).files, before, set(before.values()), settle)
+    return find_changes(list_raw_files(make_config()).files, Seen(before, set(before.values())), settle)
 
 
 @pytest.fixture

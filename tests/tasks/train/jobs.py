@@ -100,12 +100,12 @@ def start_follower(job: TrainingJob, description: Path) -> "subprocess.Popen[byt
     return subprocess.Popen([sys.executable, "-m", "tests.tasks.train.jobs", str(description)], cwd=PROJECT)
 
 
-def wait_until(what: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(what: Callable[[], bool], seconds: float = 60, every: float = 0.005) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.005)
+        time.sleep(every)
 
 
 def descendants(pid: int) -> list[psutil.Process]:
