@@ -32,6 +32,11 @@ def shows_errors(command: Callable[Parameters, None]) -> Callable[Parameters, No
         except PipelineError as error:
             error_console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             raise typer.Exit(WRONG_USE if isinstance(error, ConfigError) else JOB_FAILED) from None
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            text = f"error: {place}{error.strerror or error}; mend it and run the same command again"
+            error_console.print(text, style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(JOB_FAILED) from None
 
     return run
 

@@ -42,7 +42,7 @@ def incremental(config: str = "configs/demo.yaml", overrides: tuple[str, ...] = 
     loaded = load_config(config, overrides)
     refuse_unfit(loaded)
     states = States(Workspace(Path(loaded.workspace)))
-    with states.alone(), recorded(config, loaded) as run:
+    with recorded(config, loaded) as run, states.alone():
         line = states.current() or states.begin(loaded)
         found = find_changes(list_raw_files(loaded).files, line.seen(), loaded.incremental.settle_seconds)
         _tell(found, line)

@@ -117,6 +117,9 @@ def recorded(config_file: str, config: RunConfig) -> Iterator[StageRunner]:
 def _report(recorder: Recorder, workspace: Workspace) -> None:
     try:
         write_report(recorder.record, workspace, recorder.page)
+    except OSError as error:
+        logger.warning("%s: the report could not be written: %s", recorder.page, error.strerror or error)
+        return
     except Exception:  # a fault of the report must not cost a run that took weeks
         logger.exception("%s: the report could not be written", recorder.page)
         return

@@ -4,6 +4,7 @@
 <workspace>/records/20261202T081500-demo.html     the report for people, made from it
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from configs.schema import ArtifactName, RunConfig
 from tasks.artifact import Workspace
 from tasks.files import write_json
 from tasks.masking import mask
+
+logger = logging.getLogger("mindpretrain")
 
 FOLDER = "records"
 Outcome = Literal["running", "completed", "failed", "cancelled"]
@@ -85,7 +88,12 @@ class Recorder:
         self.save()
 
     def save(self) -> None:
-        write_json(self._folder / f"{self.record.id}.json", self.record.model_dump(mode="json"))
+        """Write the record. Where it cannot be, the run says so and goes on: its own error is worth more."""
+        file = self._folder / f"{self.record.id}.json"
+        try:
+            write_json(file, self.record.model_dump(mode="json"))
+        except OSError as error:
+            logger.warning("%s: the record could not be written: %s", file, error.strerror or error)
 
 
 class StageTimer:

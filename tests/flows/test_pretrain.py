@@ -221,6 +221,18 @@ def test_a_missing_or_unreadable_input_stops_a_run_with_a_message(mindpretrain: 
         assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_workspace_that_cannot_be_written_is_said(mindpretrain: RunCommand, tmp_path: Path) -> None:
+    """Even root makes no folder there."""
+    config = write_config(tmp_path, workspace="/proc/none")
+    for command in ("run", "incremental"):
+        done = mindpretrain(command, config)
+        assert done.returncode == 1
+        assert re.search(
+            r"error: /proc/none.*: No such file or directory; mend it and run the same command", done.stderr
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_people_are_told_of_a_run_that_failed(
     mindpretrain: RunCommand, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

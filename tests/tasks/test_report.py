@@ -1,6 +1,7 @@
 """A record is kept while a run goes on; its report says what went wrong, hides secrets, and runs nothing."""
 
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -77,3 +78,16 @@ def test_a_damaged_record_is_named(workspace: Workspace, make_config: MakeConfig
         read_record(file)
     with pytest.raises(PipelineError, match="no record of a run there"):
         read_record(workspace.root / "elsewhere")
+
+
+def test_a_record_that_cannot_be_written_costs_nothing_but_itself(
+    workspace: Workspace, make_config: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a disk is full or read-only, what the run itself says of it is worth more."""
+    workspace.root.mkdir()
+    (workspace.root / "records").touch()
+    with caplog.at_level(logging.WARNING, "mindpretrain"):
+        run = recorder(make_config, workspace)
+        run.end("failed", "no space left")
+    assert run.record.outcome == "failed"
+    assert "the record could not be written: " in caplog.text
