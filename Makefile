@@ -6,6 +6,12 @@ VENV := .venv
 TORCH := .torch
 BIN := $(VENV)/bin
 
+# Call with the GB that a target takes; without, a full disk ends in an error of pip's that names no cause.
+define refuse_small_disk
+	@free=$$(df -Pk . | awk 'NR == 2 {print int($$4 / 1000000)}'); \
+	[ "$$free" -ge $(1) ] || { echo "make: $@ takes up to $(1) GB, and $$free GB are free in $(CURDIR); make room"; exit 1; }
+endef
+
 .PHONY: help demo test test-all lint audit bench lock clean
 
 help:
@@ -21,6 +27,7 @@ help:
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@command -v uv >/dev/null || $(PYTHON) --version >/dev/null 2>&1 || \
 		{ echo "make: neither uv nor $(PYTHON) was found; install Python 3.11, or call make PYTHON=/path/to/python3.11"; exit 1; }
+	$(call refuse_small_disk,6)
 	@echo "Setting up $(VENV) (about 3.6 GB, one to three minutes) ..."
 	@if command -v uv >/dev/null; then \
 		uv venv --quiet --allow-existing --python 3.11 $(VENV) && \
@@ -35,6 +42,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 # What loads exported checkpoints in the tests: PyTorch and transformers, apart from all else.
 $(TORCH)/.ready: tests/torch-requirements.lock
+	$(call refuse_small_disk,8)
 	@echo "Setting up $(TORCH) for the tests of exported checkpoints (about 5 GB) ..."
 	@if command -v uv >/dev/null; then \
 		uv venv --quiet --allow-existing --python 3.11 $(TORCH) && \
