@@ -3,12 +3,15 @@ sharding, then tensor, then pipeline parallelism, each only where the one before
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from configs.sizes import show_size
 from configs.training import ModelConfig, TrainingConfig
-from tasks.train.memory import Memory, device_memory, with_layout
-from tasks.train.rules.view import DEVICES_A_SERVER
+from tasks.train.job import TrainingJob
+from tasks.train.memory import Memory, device_memory
+from tasks.train.mindformers_yaml import mindformers_config
+from tasks.train.rules import layout
+from tasks.train.rules.view import DEVICES_A_SERVER, View
 
 TENSOR, PIPELINE = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 
@@ -24,15 +27,13 @@ class Layout:
     because: str
 
 
-def try_layouts(
-    model: ModelConfig, training: TrainingConfig, devices: int, seq_length: int, vocab: int
-) -> list[Layout]:
-    """Return the layouts up to the first that fits, that one last; all of them where none does."""
+def try_layouts(job: TrainingJob) -> list[Layout]:
+    """Return the layouts of a job up to the first that fits, that one last; all of them where none does."""
     tried: list[Layout] = []
-    for sharded, tensor, pipeline in _order(devices):
-        wanted = with_layout(training, devices, sharded, tensor, pipeline)
-        memory = device_memory(model, wanted, seq_length, vocab)
-        reason = _impossible(model, devices, tensor, pipeline)
+    for sharded, tensor, pipeline in _order(job.training.workers):
+        wanted = with_layout(job.training, job.model, sharded, tensor, pipeline)
+        memory = device_memory(job.model, wanted, job.seq_length, job.vocab_size)
+        reason = _impossible(replace(job, training=wanted, sequences=job.steps * wanted.global_batch))
         fits = reason is None and memory.fits is not False
         tried.append(Layout(layout_name(wanted), wanted, memory, fits, reason or _verdict(memory)))
         if fits:
@@ -48,28 +49,44 @@ def _order(devices: int) -> Iterator[tuple[bool, int, int]]:
                 yield devices > tensor * pipeline, tensor, pipeline
 
 
+def with_layout(
+    training: TrainingConfig, model: ModelConfig, sharded: bool, tensor: int, pipeline: int
+) -> TrainingConfig:
+    """Return the training on another layout, with as many micro batches as the pipeline needs, its layers spread evenly."""
+    parallel = training.parallel.model_copy(
+        update={
+            "data": None,
+            "tensor": tensor,
+            "pipeline": pipeline,
+            "optimizer_sharding": sharded,
+            "sequence": tensor > 1 and training.parallel.sequence,
+            "layer_offset": layout.even_offset(model.num_layers, pipeline),
+        }
+    )
+    micro = max(training.gradient_accumulation, pipeline)
+    return training.model_copy(update={"parallel": parallel, "gradient_accumulation": micro})
+
+
 def layout_name(training: TrainingConfig) -> str:
     parallel = training.parallel
     sharded = ", optimizer sharding" if parallel.optimizer_sharding else ""
-    return f"data {training.data_parallel} x tensor {parallel.tensor} x pipeline {parallel.pipeline}{sharded}"
+    uneven = f", layer_offset {parallel.layer_offset}" if parallel.layer_offset else ""
+    return f"data {training.data_parallel} x tensor {parallel.tensor} x pipeline {parallel.pipeline}{sharded}{uneven}"
 
 
-def _impossible(model: ModelConfig, devices: int, tensor: int, pipeline: int) -> str | None:
-    if devices % (tensor * pipeline):
-        return f"refused (P1): {devices} devices are no multiple of {tensor * pipeline}"
-    for rule, name, size in (
-        ("P3", "num_heads", model.num_heads),
-        ("P4", "num_kv_heads", model.kv_heads),
-        ("P5", "intermediate_size", model.intermediate_size),
-        ("P5", "hidden_size", model.hidden_size),
-    ):
-        if size % tensor:
-            return f"refused ({rule}): {name} {size} cannot be divided by {tensor}"
-    if model.num_layers < pipeline:
-        return f"refused (P6): {model.num_layers} layers on {pipeline} stages"
-    if tensor > DEVICES_A_SERVER:
-        return "refused (P11): tensor parallelism would leave the server"
-    return None
+def _impossible(job: TrainingJob) -> str | None:
+    """Return the first rule that a job's layout breaks. What is only warned of, traffic between servers in every layer
+    (P11), is not proposed either.
+    """
+    view = View(mindformers_config(job, 0), job.training.workers, -(-job.training.workers // DEVICES_A_SERVER))
+    broken = (
+        finding
+        for rule in layout.RULES
+        if rule.name.startswith("P") and (rule.severity == "error" or rule.name == "P11")
+        for finding in rule.findings(view)
+    )
+    first = next(broken, None)
+    return None if first is None else f"refused ({first.rule}): {first.found}"
 
 
 def _verdict(memory: Memory) -> str:

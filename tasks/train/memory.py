@@ -139,22 +139,6 @@ def flops_a_token(model: ModelConfig, seq_length: int, vocab_size: int) -> float
     return 6 * count_parameters(model, vocab_size).total + attention
 
 
-def with_layout(training: TrainingConfig, workers: int, sharded: bool, tensor: int, pipeline: int) -> TrainingConfig:
-    """Return the training on another layout, with as many micro batches as the pipeline needs."""
-    parallel = training.parallel.model_copy(
-        update={
-            "data": None,
-            "tensor": tensor,
-            "pipeline": pipeline,
-            "optimizer_sharding": sharded,
-            "sequence": tensor > 1 and training.parallel.sequence,
-            "layer_offset": None,
-        }
-    )
-    micro = max(training.gradient_accumulation, pipeline)
-    return training.model_copy(update={"workers": workers, "parallel": parallel, "gradient_accumulation": micro})
-
-
 def _scheme(training: TrainingConfig) -> str:
     kind = training.weight_precision
     wide = BYTES[kind]

@@ -9,7 +9,7 @@ from configs.schema import RunConfig
 from configs.sizes import parse_count, parse_size, show_count, show_size, show_time
 from configs.training import TrainingConfig
 from tasks.train.job import TrainingJob
-from tasks.train.layouts import Layout, layout_name, try_layouts
+from tasks.train.layouts import layout_name, try_layouts
 from tasks.train.memory import count_parameters, device_memory, flops_a_token, states_a_parameter
 from tasks.train.planned import planned_job
 
@@ -46,7 +46,7 @@ def memory_problem(job: TrainingJob) -> str | None:
     memory = device_memory(job.model, job.training, job.seq_length, job.vocab_size)
     if memory.fits is not False or memory.usable is None:
         return None
-    fit = [layout for layout in _layouts(job) if layout.taken]
+    fit = [layout for layout in try_layouts(job) if layout.taken]
     mend = f"{fit[0].name} fits, with {show_size(fit[0].memory.total)}" if fit else "no layout on these devices fits"
     return (
         f"error memory: training.device_memory: {show_size(memory.total)} are needed of each device "
@@ -120,12 +120,8 @@ def _time_lines(job: TrainingJob, throughput: float | None, tokens_known: bool) 
 
 def _layout_lines(job: TrainingJob) -> Iterator[str]:
     yield f"layouts on {job.training.workers} devices, in the order in which one tries them"
-    for layout in _layouts(job):
+    for layout in try_layouts(job):
         yield f"  {layout.name:<62} {layout.because}"
-
-
-def _layouts(job: TrainingJob) -> list[Layout]:
-    return try_layouts(job.model, job.training, job.training.workers, job.seq_length, job.vocab_size)
 
 
 def _number(text: str, option: str, size: bool = False) -> int:

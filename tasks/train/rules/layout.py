@@ -65,7 +65,7 @@ def p6(v: View) -> Iterator[Problem]:
     flat = [part for row in parts for part in (row if isinstance(row, list) else [row])]
     key = "model.model_config.offset"
     if rest and not flat:
-        fit = [rest // v.pp + (stage < rest % v.pp) for stage in range(v.pp)][::-1]
+        fit = even_offset(layers, v.pp, interleave)
         yield (key, f"{layers} layers on {v.pp} stages leave {rest} over", f"write offset, such as {fit}")
     elif flat and sum(flat) != rest:
         yield (
@@ -267,6 +267,14 @@ def b5(v: View) -> Iterator[Problem]:
             f"{sizes[0]} samples, {v.global_batch} a step",
             "lower the global batch",
         )
+
+
+def even_offset(layers: int, stages: int, interleave: int = 1) -> list[int] | None:
+    """Return how many layers more than an equal share each pipeline stage takes, the later stages first, as they keep fewer
+    micro batches; None where nothing is left over.
+    """
+    rest = layers % (stages * interleave)
+    return [rest // stages + (stage >= stages - rest % stages) for stage in range(stages)] if rest else None
 
 
 def _interleave(v: View) -> int:

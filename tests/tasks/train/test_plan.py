@@ -1,13 +1,20 @@
 """Memory, time and layouts against figures worked out by hand for Llama 2 7B."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from configs.load import load_config
 from configs.training import ModelConfig, TrainingConfig, preset_names
 from tasks.check import check_config
-from tasks.train.layouts import try_layouts
-from tasks.train.memory import count_parameters, device_memory, flops_a_token, states_a_parameter, with_layout
+from tasks.train.job import TrainingJob
+from tasks.train.layouts import try_layouts, with_layout
+from tasks.train.memory import count_parameters, device_memory, flops_a_token, states_a_parameter
+from tasks.train.mindformers_yaml import mindformers_config
+from tasks.train.rules import check_yaml
 from tests.conftest import PROJECT, RunCommand
+from tests.tasks.train.jobs import make_job
 
 SEVEN, SEQ, VOCAB = ModelConfig.model_validate({"preset": "llama2-7b"}), 4096, 32000
 
@@ -77,20 +84,47 @@ def test_activations_are_those_of_the_formulas() -> None:
 
 def test_tensor_parallelism_divides_weights_and_a_pipeline_does_not_divide_activations() -> None:
     whole = device_memory(SEVEN, ascend(recompute="none"), SEQ, VOCAB)
-    tensor = device_memory(SEVEN, with_layout(ascend(recompute="none"), 32, False, 4, 1), SEQ, VOCAB)
-    pipeline = device_memory(SEVEN, with_layout(ascend(recompute="none"), 32, False, 1, 4), SEQ, VOCAB)
+    tensor = device_memory(SEVEN, with_layout(ascend(recompute="none"), SEVEN, False, 4, 1), SEQ, VOCAB)
+    pipeline = device_memory(SEVEN, with_layout(ascend(recompute="none"), SEVEN, False, 1, 4), SEQ, VOCAB)
     assert tensor.weights == pytest.approx(whole.weights / 4)
     assert pipeline.activations == pytest.approx(whole.activations)  # four micro batches are under way
 
 
+def job_of(model: ModelConfig, **settings: object) -> TrainingJob:
+    job = make_job(Path("KEY"), Path("/data/a.mindrecord"), model=model)
+    return replace(job, training=ascend(**settings), vocab_size=VOCAB, seq_length=SEQ)
+
+
 def test_layouts_are_tried_in_order_and_refused_with_a_reason() -> None:
-    tried = try_layouts(SEVEN, ascend(), 32, SEQ, VOCAB)
+    tried = try_layouts(job_of(SEVEN))
     assert [layout.taken for layout in tried] == [False, True]
     assert tried[0].because.startswith("refused: 117 GB")
     assert tried[1].name == "data 32 x tensor 1 x pipeline 1, optimizer sharding"
     odd = ModelConfig.model_validate({"preset": "llama2-7b", "num_heads": 30, "hidden_size": 3840, "num_kv_heads": 30})
-    small = try_layouts(odd, ascend(device_memory="16GB", workers=8), 8, SEQ, VOCAB)
-    assert any(layout.because.startswith("refused (P3): num_heads 30 cannot be divided by 4") for layout in small)
+    small = try_layouts(job_of(odd, device_memory="16GB", workers=8))
+    assert any(layout.because.startswith("refused (P3): 30 heads cannot be divided by 4") for layout in small)
+
+
+def test_layers_that_stages_cannot_share_evenly_go_to_the_later_ones() -> None:
+    """30 layers on 4 stages: 7, 7, 8, 8."""
+    deep = ModelConfig.model_validate({"preset": "llama2-7b", "num_layers": 30})
+    tried = try_layouts(job_of(deep, device_memory="1GB"))
+    assert "data 8 x tensor 1 x pipeline 4, optimizer sharding, layer_offset [0, 0, 1, 1]" in [
+        one.name for one in tried
+    ]
+
+
+@pytest.mark.parametrize("preset", ["demo", "llama2-13b", "qwen3-0.6b", "qwen3-14b", "qwen3-32b"])
+@pytest.mark.parametrize(("devices", "memory"), [(8, "32GB"), (12, "32GB"), (16, "16GB"), (32, "64GB"), (24, "1GB")])
+def test_check_accepts_every_layout_that_plan_does_not_refuse_by_a_rule(preset: str, devices: int, memory: str) -> None:
+    job = job_of(ModelConfig.model_validate({"preset": preset}), workers=devices, device_memory=memory)
+    possible = [layout for layout in try_layouts(job) if not layout.because.startswith("refused (")]
+    assert possible
+    for layout in possible:
+        TrainingConfig.model_validate(layout.training.model_dump())
+        content = mindformers_config(replace(job, training=layout.training), 0)
+        broken = [found for found in check_yaml(content, devices) if found.rule[0] == "P" and found.severity == "error"]
+        assert not broken, layout.name
 
 
 def test_flops_a_token() -> None:
