@@ -5,6 +5,7 @@ environment, and by the commands that run flows alone.
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,9 +47,8 @@ def run(
     if is_cold():
         console.print("First run of this version: compiling takes half a minute, once ...")
     manifests = pretrain(config=config, overrides=tuple(overrides or ()), until=until, only=only)
-    rows = [*summarize(manifests, workspace), ("Prefect UI", address)]
     typer.echo("\nSummary")
-    show_rows(rows, indent="  ")
+    show_rows([*summarize(manifests, workspace), *_links(workspace, address)], indent="  ")
 
 
 @app.command()
@@ -62,7 +62,7 @@ def incremental(config: ConfigFile, overrides: Overrides = None) -> None:
     _show_progress()
     state = incremental_flow(config=config, overrides=tuple(overrides or ()))
     typer.echo("\nSummary")
-    show_rows([*_state_rows(state), ("Prefect UI", address)], indent="  ")
+    show_rows([*_state_rows(state), *_links(workspace, address)], indent="  ")
 
 
 @app.command()
@@ -106,12 +106,12 @@ def report(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write it; beside the record")] = None,
 ) -> None:
     """Write the report of a run again, as one HTML page."""
-    from tasks.record import FOLDER, read_record
+    from tasks.record import FOLDER, read_record, report_page
     from tasks.report import write_report
 
     record = read_record(run)
     workspace = Workspace(run if (run / FOLDER).is_dir() else run.absolute().parents[1])
-    target = output or workspace.root / FOLDER / f"{record.id}.html"
+    target = output or report_page(workspace, record)
     write_report(record, workspace, target)
     typer.echo(target)
 
@@ -178,6 +178,17 @@ def _state_rows(state: "State") -> list[tuple[str, str]]:
         if before is not None and after is not None:
             rows.append((name, f"{before} to {after}"))
     return rows
+
+
+def _links(workspace: Workspace, address: str) -> list[tuple[str, str]]:
+    """Return where to look further: the newest run's report, which is missing where the disk was full, and the UI."""
+    from tasks.record import read_record, report_page
+
+    links = [("Prefect UI", address)]
+    with suppress(PipelineError):  # no record, which the run has warned of
+        page = report_page(workspace, read_record(workspace.root))
+        links[:0] = [("report", str(page))] if page.is_file() else []
+    return links
 
 
 def _connect(workspace: Workspace) -> str:

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from configs.errors import PipelineError
 from tasks.artifact import Artifact, ArtifactFile, read_manifest
-from tasks.dedup.report import REPORT
+from tasks.dedup.report import REPORT, excerpt
+from tasks.evaluate import losses_of
 from tasks.pack.dataset import Dataset
 from tasks.pack.report import DOCUMENT_END, evenly
 from tasks.train.job import METRICS
@@ -19,6 +20,8 @@ from tasks.train.stages import norm_or_overflow
 
 EXCERPT_CHARACTERS, SHORT_EXCERPT = 300, 60
 DOCUMENT_STAGES = ("normalize", "dedup", "filter")
+SEQUENCE_STAGES = ("pack", "mix")
+SHOWN_BELOW = ("samples", "losses")
 
 
 def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
@@ -40,10 +43,12 @@ def inspect_artifact(folder: Path, samples: int) -> Iterator[str]:
                 yield from _show_chunks(artifact, samples)
             case "tokens":
                 yield from _show_tokens(artifact, samples)
-            case "pack":
+            case "pack" | "mix":
                 yield from _show_sequences(artifact, samples)
-            case _:
+            case "smoke" | "pretrain":
                 yield from _show_steps(artifact, samples)
+            case "evaluate":
+                yield from _show_losses(artifact)
     except FileNotFoundError as error:
         raise PipelineError(f"{error.filename}: missing from the artifact; run its stage again") from None
 
@@ -70,10 +75,10 @@ def explain_document(folder: Path, document: str) -> Iterator[str]:
     yield f"{document}: {'kept' if kept else 'removed'} by {artifact.manifest.stage}"
     for row in removed:
         yield f"\n── removed {row['scope']}: {_reason(row)}"
-        yield _excerpt(row["text"])
+        yield excerpt(row["text"], EXCERPT_CHARACTERS)
     for row in kept:
         yield f"\n── kept  {row['meta']}"
-        yield _excerpt(row["text"])
+        yield excerpt(row["text"], EXCERPT_CHARACTERS)
 
 
 def trace_sequence(folder: Path, sequence: int, split: str = "train") -> Iterator[str]:
@@ -83,8 +88,8 @@ def trace_sequence(folder: Path, sequence: int, split: str = "train") -> Iterato
         PipelineError: the folder is no token dataset, or has no such split or sequence.
     """
     artifact = Artifact(folder, read_manifest(folder))
-    if artifact.manifest.stage != "pack":
-        raise PipelineError(f"{folder}: an artifact of {artifact.manifest.stage}; give one of pack")
+    if artifact.manifest.stage not in SEQUENCE_STAGES:
+        raise PipelineError(f"{folder}: an artifact of {artifact.manifest.stage}; give one of pack, or of mix")
     yield "    from  tokens  of the document  document"
     for span in Dataset(folder, split).spans(sequence):
         place = f"{span.document_start}-{span.document_start + span.tokens - 1}"
@@ -97,16 +102,16 @@ def _describe(artifact: Artifact) -> Iterator[str]:
     yield f"  files      {len(manifest.files)}, {sum(file.bytes for file in manifest.files) / 1e6:.2f} MB"
     yield f"  made from  {', '.join(manifest.inputs)}"
     yield f"  with       {', '.join(f'{name} {version}' for name, version in manifest.libraries.items())}"
-    yield from (f"  {name:<44} {value}" for name, value in manifest.stats.items() if name != "samples")
+    yield from (f"  {name:<44} {value}" for name, value in manifest.stats.items() if name not in SHOWN_BELOW)
 
 
 def _show_documents(artifact: Artifact, samples: int) -> Iterator[str]:
     for row in _sample(artifact, artifact.manifest.shards, samples):
         yield f"\n── document {row['id']}  {row['meta']}"
-        yield _excerpt(row["text"])
+        yield excerpt(row["text"], EXCERPT_CHARACTERS)
     for row in _sample(artifact, artifact.manifest.removed, samples):
         yield f"\n── removed {row['scope']} of {row['id']}: {_reason(row)}"
-        yield _excerpt(row["text"])
+        yield excerpt(row["text"], EXCERPT_CHARACTERS)
 
 
 def _show_report(artifact: Artifact, samples: int) -> Iterator[str]:
@@ -128,7 +133,7 @@ def _show_chunks(artifact: Artifact, samples: int) -> Iterator[str]:
         end = f"  {DOCUMENT_END}" if row["last"] else ""
         yield f"\n── chunk of {row['document_id']} from character {row['start']}, {len(row['text'])} characters{end}"
         yield f"under: {row['heading'] or '(no heading)'}"
-        yield _excerpt(row["text"])
+        yield excerpt(row["text"], EXCERPT_CHARACTERS)
 
 
 def _show_sequences(artifact: Artifact, samples: int) -> Iterator[str]:
@@ -157,6 +162,12 @@ def _show_steps(artifact: Artifact, samples: int) -> Iterator[str]:
         )
 
 
+def _show_losses(artifact: Artifact) -> Iterator[str]:
+    yield "\n      loss  perplexity    tokens  held out by"
+    for key, loss in losses_of(artifact.manifest.stats["losses"]).items():
+        yield f"{loss.loss:10.4f}{loss.perplexity:12.4f}{loss.tokens:10d}  pack {key}"
+
+
 def _sample(artifact: Artifact, files: Sequence[ArtifactFile], samples: int) -> list[dict[str, Any]]:
     """Return rows evenly spaced over all shards, reading only the shards that they lie in."""
     rows: list[dict[str, Any]] = []
@@ -168,10 +179,6 @@ def _sample(artifact: Artifact, files: Sequence[ArtifactFile], samples: int) -> 
             rows += pq.read_table(artifact.folder / file.name).take(pa.array(inside)).to_pylist()
         first += file.rows or 0
     return rows
-
-
-def _excerpt(text: str) -> str:
-    return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]} … ({len(text)} characters)"
 
 
 def _reason(row: dict[str, Any]) -> str:

@@ -56,9 +56,9 @@ class Recorder:
 
     def __init__(self, workspace: Workspace, flow: str, config_file: str, config: RunConfig, page: str | None) -> None:
         started = datetime.now().astimezone()
-        self._folder = workspace.root / FOLDER
+        self._workspace = workspace
         self.record = RunRecord(
-            id=_free_id(self._folder, f"{started:%Y%m%dT%H%M%S}-{Path(config_file).stem}"),
+            id=_free_id(workspace.root / FOLDER, f"{started:%Y%m%dT%H%M%S}-{Path(config_file).stem}"),
             flow=flow,
             config_file=config_file,
             config=config.model_dump(mode="json"),
@@ -70,7 +70,7 @@ class Recorder:
     @property
     def page(self) -> Path:
         """The report's file."""
-        return self._folder / f"{self.record.id}.html"
+        return report_page(self._workspace, self.record)
 
     @contextmanager
     def stage(self, name: ArtifactName) -> Iterator["StageTimer"]:
@@ -89,7 +89,7 @@ class Recorder:
 
     def save(self) -> None:
         """Write the record. Where it cannot be, the run says so and goes on: its own error is worth more."""
-        file = self._folder / f"{self.record.id}.json"
+        file = self.page.with_suffix(".json")
         try:
             write_json(file, self.record.model_dump(mode="json"))
         except OSError as error:
@@ -107,6 +107,11 @@ class StageTimer:
         return StageRecord(
             stage=self._name, key=self.key, cached=self.cached, seconds=round(time.monotonic() - self._began, 2)
         )
+
+
+def report_page(workspace: Workspace, record: RunRecord) -> Path:
+    """Return where a run's report lies."""
+    return workspace.root / FOLDER / f"{record.id}.html"
 
 
 def read_record(given: Path) -> RunRecord:

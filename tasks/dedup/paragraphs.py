@@ -14,9 +14,9 @@ import numpy.typing as npt
 import xxhash
 
 from tasks.blocks import PARAGRAPH, scan_blocks
-from tasks.code_points import CodePoints
+from tasks.code_points import SPACE, CodePoints
 from tasks.compiled import compiled
-from tasks.dedup.shingles import SPACE, Offsets, Texts, Utf8, decode, is_space
+from tasks.dedup.shingles import Offsets, Texts, Utf8, decode, is_space
 
 PARAGRAPHS = np.dtype([("hash", "u8"), ("document", "u4"), ("start", "u4"), ("end", "u4")])
 """One paragraph: hash of its folded text (the lowest bit is 1 for a short edge), document, first and last byte in it,

@@ -109,7 +109,7 @@ def _read(corpus: Corpus, documents: Numbers) -> dict[int, tuple[str, str]]:
 
 def _paragraph(row: np.void, name: str, text: str) -> dict[str, Any]:
     paragraph = text.encode()[row["start"] : row["end"]].decode().strip()
-    return {"kept_in": name, "copies_removed": int(row["copies"]), "text": _excerpt(paragraph)}
+    return {"kept_in": name, "copies_removed": int(row["copies"]), "text": excerpt(paragraph, EXCERPT)}
 
 
 def _pair(config: DedupConfig, earlier: str, earlier_text: str, later: str, later_text: str) -> dict[str, Any]:
@@ -127,12 +127,13 @@ def differences(earlier: str, later: str) -> list[dict[str, str]]:
     left, right = earlier[:DIFF_CHARACTERS], later[:DIFF_CHARACTERS]
     changes = difflib.SequenceMatcher(None, left, right, autojunk=True).get_opcodes()
     found = [
-        {"earlier": _excerpt(left[a:b]), "later": _excerpt(right[c:d])}
+        {"earlier": excerpt(left[a:b], EXCERPT), "later": excerpt(right[c:d], EXCERPT)}
         for kind, a, b, c, d in changes
         if kind != "equal"
     ]
     return found[:DIFFERENCES]
 
 
-def _excerpt(text: str) -> str:
-    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]} … ({len(text)} characters)"
+def excerpt(text: str, characters: int) -> str:
+    """Return a text, or its beginning and its length."""
+    return text if len(text) <= characters else f"{text[:characters]} … ({len(text)} characters)"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tasks.code_points import CodePoints
+from tasks.code_points import SPACE, CodePoints
 from tasks.compiled import compiled
 
 Shingles = npt.NDArray[np.uint64]
@@ -23,7 +23,6 @@ Utf8 = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
-SPACE = 0x20
 
 
 class Texts(NamedTuple):

@@ -1,6 +1,7 @@
 """A night by the command, after a run that is there already: what is new is trained on, and the state says so."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def test_a_night_trains_on_what_is_new_and_the_next_finds_nothing(
     assert trained.inputs == (state["artifacts"]["mix"],)
     assert state["parent"] == 0
     assert "pretrain" in first["artifacts"]
+
+    mix = tmp_path / "runs" / "artifacts" / "mix" / state["artifacts"]["mix"]
+    new = re.search(r"── sequence (\d+)\n\[(\S+recompute\.md)\] ", mindpretrain("inspect", mix, "-n", "1000").stdout)
+    assert new is not None
+    assert f"  {new[2]}\n" in mindpretrain("trace", mix, new[1]).stdout
+    assert re.search(rf"report +{tmp_path}/runs/records/\S+-run\.html", done.stdout)
 
     listed = mindpretrain("states", "list", "--workspace", tmp_path / "runs").stdout.splitlines()
     assert [line[:7] for line in listed] == ["      0", "*     1"]

@@ -1,7 +1,9 @@
 """A real server and worker, as people live with them: a full run, nights with growing data, a cancelled and a killed run."""
 
 import json
+import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from tasks.artifact import Workspace, read_manifest
 from tasks.incremental.states import States
 from tasks.local_server import ensure_server, stop_server
-from tests.conftest import SAMPLE
+from tests.conftest import COMMAND, SAMPLE
 from tests.flows.conftest import STAGES, write_config
 from tests.flows.operator import Operator, family_of, kill_family, wait_until
 
@@ -199,3 +201,7 @@ def test_held_out_text_is_measured_by_its_deployment_whose_form_explains_itself(
         run = operator.start("evaluate/held-out", config=str(place / "run.yaml"))
         assert operator.wait(run) == "COMPLETED", operator.logs(run)
         assert operator.says(run, "evaluate: Completed: perplexity ")
+    measured = next((place / "runs" / "artifacts" / "evaluate").iterdir())
+    shown = subprocess.run([str(COMMAND), "inspect", str(measured)], capture_output=True, text=True, check=True).stdout
+    for key, held_out in json.loads((measured / "evaluations.json").read_text(encoding="utf-8")).items():
+        assert re.search(rf"\n +{held_out['loss']:.4f} +\d+\.\d{{4}} +{held_out['tokens']}  pack {key}\n", shown)

@@ -54,7 +54,7 @@ def test_the_chain_makes_every_artifact_and_ends_with_a_summary(finished: tuple[
     assert states(output) == dict.fromkeys(STAGES, "Completed")
     for stage in STAGES:
         assert read_manifest(artifact_of(config, stage)).stage == stage
-    summary = output[output.index("Summary") :]
+    summary = re.sub(" +", " ", output[output.index("Summary") :])
     for part in (
         "documents in",
         "dedup removed",
@@ -62,6 +62,7 @@ def test_the_chain_makes_every_artifact_and_ends_with_a_summary(finished: tuple[
         "documents kept",
         "tokens",
         "smoke loss",
+        f"report {config.parent / 'runs' / 'records'}",
         "Prefect UI",
     ):
         assert part in summary
