@@ -25,11 +25,16 @@ logger = logging.getLogger("mindpretrain")
 
 REMOTE = "://"
 RAW_FILES = "raw.parquet"
+OF_THE_PLACE = ("path", "modified")
+"""What says where a file lies and since when, not what it holds."""
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """One raw file: `path` to open it, `name` by which its documents know it (relative to its input)."""
+    """One raw file: `path` to open it, `name` by which its documents know it (relative to its input).
+
+    `modified`: when a local one was last written, in nanoseconds, as it was listed.
+    """
 
     path: str
     name: str
@@ -38,6 +43,7 @@ class RawFile:
     id_field: str
     bytes: int
     checksum: str
+    modified: int | None = None
 
     def open(self) -> BinaryIO:
         """Return its bytes as a stream that can seek."""
@@ -60,7 +66,7 @@ def open_raw(path: str) -> BinaryIO:
 
 def corpus_of(files: Sequence[RawFile]) -> RawCorpus:
     """Return files as a corpus. Its key depends on what they hold and on their names, not on where they lie."""
-    described = [{name: value for name, value in asdict(file).items() if name != "path"} for file in files]
+    described = [{name: value for name, value in asdict(file).items() if name not in OF_THE_PLACE} for file in files]
     return RawCorpus(content_key(described), tuple(files))
 
 
@@ -104,7 +110,8 @@ def _list_input(place: InputConfig, fingerprints: Fingerprints) -> list[RawFile]
 
 def _describe(place: InputConfig, root: str, path: str, fingerprints: Fingerprints) -> RawFile:
     try:
-        size, checksum = _measure_remote(path, fingerprints) if REMOTE in path else _measure_local(path, fingerprints)
+        measure = _measure_remote if REMOTE in path else _measure_local
+        size, checksum, modified = measure(path, fingerprints)
     except OSError as error:
         raise PipelineError(
             f"inputs: {path} (source {place.source}): cannot be read: {error.strerror or error}; mend or remove it, then "
@@ -112,21 +119,22 @@ def _describe(place: InputConfig, root: str, path: str, fingerprints: Fingerprin
         ) from error
     name = path.removeprefix(root).lstrip("/")
     absolute = path if REMOTE in path else str(Path(path).absolute())
-    return RawFile(absolute, name, place.source, place.text_field, place.id_field, size, checksum)
+    return RawFile(absolute, name, place.source, place.text_field, place.id_field, size, checksum, modified)
 
 
-def _measure_local(path: str, fingerprints: Fingerprints) -> tuple[int, str]:
-    return Path(path).stat().st_size, fingerprints.of_file(Path(path))
+def _measure_local(path: str, fingerprints: Fingerprints) -> tuple[int, str, int | None]:
+    status = Path(path).stat()
+    return status.st_size, fingerprints.of_file(Path(path)), status.st_mtime_ns
 
 
-def _measure_remote(path: str, fingerprints: Fingerprints) -> tuple[int, str]:
+def _measure_remote(path: str, fingerprints: Fingerprints) -> tuple[int, str, int | None]:
     """What an object store says of a file's version (ETag, time) stands for its time of modification."""
     system, inside = fsspec.core.url_to_fs(path)
     details = system.info(inside)
     version = next((str(details[name]) for name in ("ETag", "etag", "mtime", "LastModified") if name in details), None)
     compute = partial(checksum_of, partial(open_raw, path))
     size = int(details["size"])
-    return size, fingerprints.checksum(path, [size, version], compute) if version else compute()
+    return size, fingerprints.checksum(path, [size, version], compute) if version else compute(), None
 
 
 def _find_local(place: InputConfig) -> tuple[str, Iterator[str]]:

@@ -160,10 +160,16 @@ def _records(part: RawPart, config: NormalizeConfig) -> Iterator[tuple[RawFile, 
 
 
 def _check_unchanged(file: RawFile) -> None:
-    if REMOTE not in file.path and Path(file.path).stat().st_size != file.bytes:
+    if REMOTE in file.path:
+        return
+    status = Path(file.path).stat()
+    if (status.st_size, status.st_mtime_ns) != (file.bytes, file.modified) and checksum(
+        Path(file.path)
+    ) != file.checksum:
         raise PipelineError(
             f"normalize: {file.path}: changed while it was read: {file.bytes} bytes when it was listed, now "
-            f"{Path(file.path).stat().st_size}; run the same command again when nothing writes to it"
+            f"{status.st_size}{', but others' if status.st_size == file.bytes else ''}; run the same command again when "
+            "nothing writes to it"
         )
 
 

@@ -1,6 +1,7 @@
 """Normalize mends what it should and harms nothing else."""
 
 import json
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -249,13 +250,28 @@ def test_a_large_file_of_lines_is_cut_into_shards_and_gives_the_same_documents(
     assert documents[1][150]["id"] == "raw/large.jsonl#151"
 
 
-def test_a_file_that_grew_after_it_was_listed_stops_the_stage(make_config: MakeConfig, raw: Path) -> None:
+@pytest.mark.parametrize(
+    ("later", "said"), [("一篇，后来又长了。", "now 27; run"), ("二篇。", "now 9, but others; run")]
+)
+def test_a_file_that_changed_after_it_was_listed_stops_the_stage(
+    make_config: MakeConfig, raw: Path, later: str, said: str
+) -> None:
     (raw / "a.txt").write_text("一篇。", encoding="utf-8")
     config = make_config()
     listed = list_raw_files(config)
-    (raw / "a.txt").write_text("一篇，后来又长了。", encoding="utf-8")
-    with pytest.raises(PipelineError, match=r"a\.txt: changed while it was read: 9 bytes when it was listed, now 27"):
+    (raw / "a.txt").write_text(later, encoding="utf-8")
+    with pytest.raises(PipelineError, match=rf"a\.txt: changed while it was read: 9 bytes when it was listed, {said}"):
         build_artifact(normalize.STAGE, config, [listed], LocalExecutor())
+
+
+def test_a_file_that_was_written_again_as_it_was_has_not_changed(make_config: MakeConfig, raw: Path) -> None:
+    (raw / "a.txt").write_text("一篇。", encoding="utf-8")
+    config = make_config()
+    listed = list_raw_files(config)
+    os.utime(raw / "a.txt", ns=(0, 0))
+    again = list_raw_files(config)
+    assert again.key == listed.key
+    assert build_artifact(normalize.STAGE, config, [listed], LocalExecutor()).stats["documents_kept"] == 1
 
 
 def test_links_out_of_the_folder_are_followed_only_where_asked(
