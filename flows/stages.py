@@ -99,7 +99,8 @@ def recorded(config_file: str, config: RunConfig) -> Iterator[StageRunner]:
     workspace = Workspace(Path(config.workspace))
     recorder = Recorder(workspace, str(flow_run.flow_name), config_file, config, url_for("flow-run", flow_run.id))
     try:
-        yield StageRunner(recorder)
+        with recorder.at_work():
+            yield StageRunner(recorder)
     except PipelineError as error:
         recorder.end("failed", str(error))
         _report(recorder, workspace)

@@ -4,8 +4,10 @@ Needed is what a state of the growing model names (any of them can be gone back 
 the newest runs made or used. Of the rest, the longest unused goes first.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -51,13 +53,16 @@ def stored_artifacts(workspace: Workspace, kept_runs: int) -> list[Stored]:
             continue
         stage = cast(ArtifactName, folder.parent.name)
         key = folder.name.removeprefix(".").removesuffix(".draft")
-        made = datetime.fromtimestamp(folder.stat().st_mtime).astimezone()
+        try:
+            made = datetime.fromtimestamp(folder.stat().st_mtime).astimezone()
+        except FileNotFoundError:  # a draft that was finished meanwhile
+            continue
         found.append(
             Stored(
                 stage=stage,
                 key=key,
                 folder=folder,
-                bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+                bytes=sum(_sizes(folder)),
                 used=max(made, used.get((stage, key), made)),
                 needed_by=needed.get((stage, key)),
             )
@@ -83,9 +88,18 @@ def remove(stored: Stored) -> bool:
         if not free:
             return False
         doomed = stored.folder.with_name(f".{stored.key}.removed")  # half removed it must not count as whole
+        shutil.rmtree(doomed, ignore_errors=True)  # by a removal that was interrupted
         stored.folder.rename(doomed)
         shutil.rmtree(doomed)
     return True
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Yield the bytes of each file, those left out that a run at work takes away meanwhile."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield Path(place, name).stat().st_size
 
 
 def verify(workspace: Workspace, stored: Stored) -> str | None:

@@ -2,12 +2,13 @@
 
 <workspace>/records/20261202T081500-demo.json     the record, kept up to date while the run goes on
 <workspace>/records/20261202T081500-demo.html     the report for people, made from it
+<workspace>/records/.20261202T081500-demo.lock    held while the run goes on: one that is killed cannot write that it ended
 """
 
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,13 +18,13 @@ from pydantic import BaseModel, ValidationError
 from configs.errors import PipelineError
 from configs.schema import ArtifactName, RunConfig
 from tasks.artifact import Workspace
-from tasks.files import write_json
+from tasks.files import try_lock, write_json
 from tasks.masking import mask
 
 logger = logging.getLogger("mindpretrain")
 
 FOLDER = "records"
-Outcome = Literal["running", "completed", "failed", "cancelled"]
+Outcome = Literal["running", "completed", "failed", "cancelled", "interrupted"]
 
 
 class StageRecord(BaseModel):
@@ -36,7 +37,10 @@ class StageRecord(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A run. `page`: its address in the Prefect UI. `failed_stage`: the one that was at work when it ended badly."""
+    """A run. `page`: its address in the Prefect UI. `failed_stage`: the one that was at work when it ended badly.
+
+    `outcome` is interrupted where the record says running, but nothing runs any more.
+    """
 
     id: str
     flow: str
@@ -71,6 +75,16 @@ class Recorder:
     def page(self) -> Path:
         """The report's file."""
         return report_page(self._workspace, self.record)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Hold the lock by which others see that the run goes on."""
+        with ExitStack() as stack:
+            lock = _lock(self.page)
+            with suppress(OSError):  # as in `save`
+                stack.enter_context(try_lock(lock))
+                stack.callback(lock.unlink, missing_ok=True)
+            yield
 
     @contextmanager
     def stage(self, name: ArtifactName) -> Iterator["StageTimer"]:
@@ -125,14 +139,27 @@ def read_record(given: Path) -> RunRecord:
     if file is None or not file.is_file():
         raise PipelineError(f"{given}: no record of a run there; give a workspace, or a file of its records/")
     try:
-        return RunRecord.model_validate_json(file.read_text(encoding="utf-8"))
+        record = RunRecord.model_validate_json(file.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError):
         raise PipelineError(f"{file}: damaged, or no record of a run") from None
+    gone = record.outcome == "running" and not _is_held(_lock(file))
+    return record.model_copy(update={"outcome": "interrupted"}) if gone else record
 
 
 def all_records(workspace: Workspace) -> list[RunRecord]:
     """Return every record, the oldest first."""
     return [read_record(file) for file in sorted((workspace.root / FOLDER).glob("*.json"))]
+
+
+def _lock(file: Path) -> Path:
+    return file.with_name(f".{file.stem}.lock")
+
+
+def _is_held(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    with try_lock(lock) as free:
+        return not free
 
 
 def _free_id(folder: Path, wanted: str) -> str:

@@ -141,11 +141,18 @@ class States:
             PipelineError: there is no such state.
         """
         known = {state.number: state for state in self.all()}
-        if number not in known:
-            raise PipelineError(f"{self.folder}: no state {number}; there are {', '.join(map(str, known)) or 'none'}")
-        line = [known[number]]
-        while (parent := line[0].parent) is not None:
-            line.insert(0, known[parent])
+        line: list[State] = []
+        wanted: int | None = number
+        while wanted is not None:
+            if wanted not in known:
+                needed = f", which state {line[0].number} goes on from" if line else ""
+                there = ", ".join(map(str, known)) or "none"
+                raise PipelineError(
+                    f"{self.folder}: no state {wanted}{needed}; there are {there}. Bring its file back, or choose another "
+                    "with `mindpretrain states back NUMBER`"
+                )
+            line.insert(0, known[wanted])
+            wanted = line[0].parent
         return Lineage(self.workspace, tuple(line))
 
     def add(self, state: State) -> Lineage:

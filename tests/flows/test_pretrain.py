@@ -18,6 +18,7 @@ import pytest
 from tasks.artifact import read_manifest
 from tasks.local_server import LocalServer
 from tasks.notify import VARIABLE
+from tasks.record import read_record
 from tests.conftest import COMMAND, PROJECT, RunCommand, Webhook, files_of
 from tests.flows.conftest import STAGES, artifact_of, write_config
 
@@ -171,6 +172,7 @@ def test_kill_9_in_normalize_then_the_same_command(
         time.sleep(0.001)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert read_record(killed / "runs").outcome == "interrupted"
     (draft,) = drafts.glob(".*.draft")
     finished_units = {path.name: path.stat().st_mtime_ns for path in draft.glob("units/*.json")}
     done = mindpretrain("run", config, "--until", "normalize")

@@ -63,7 +63,10 @@ def test_only_the_newest_runs_keep_what_they_made(workspace: Workspace, raw: Pat
 def test_a_run_that_goes_on_keeps_what_it_made(workspace: Workspace, raw: Path, make_config: MakeConfig) -> None:
     record(workspace, 1, chain(raw, make_config, "还在运行的内容。"), outcome="running")
     record(workspace, 2, [])
-    assert unneeded(stored_artifacts(workspace, 1)) == []
+    with (workspace.root / "records" / ".20260101T000000-run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert unneeded(stored_artifacts(workspace, 1)) == []
+    assert len(unneeded(stored_artifacts(workspace, 1))) == 4, "it was killed, and could not write that it ended"
 
 
 def test_a_state_keeps_its_index_and_the_documents_behind_it(

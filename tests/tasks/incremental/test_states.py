@@ -46,6 +46,15 @@ def test_a_state_that_is_not_there_is_named(states: States) -> None:
         states.go_to(9)
 
 
+def test_a_state_whose_parent_s_file_is_gone_is_named(states: States) -> None:
+    (states.folder / "00001.json").unlink()
+    with pytest.raises(
+        PipelineError, match=r"no state 1, which state 2 goes on from; there are 0, 2\. Bring its file back"
+    ):
+        states.current()
+    assert states.go_to(0).last.number == 0
+
+
 def test_a_second_night_is_refused_while_the_first_is_at_work(states: States) -> None:
     with (
         states.alone(),
