@@ -198,7 +198,8 @@ def test_held_out_text_is_measured_by_its_deployment_whose_form_explains_itself(
     form = operator.form("evaluate/held-out")
     assert all(form[name]["description"] for name in ("config", "overrides", "checkpoint"))
     with operator.worker(tmp_path / "worker.log"):
-        run = operator.start("evaluate/held-out", config=str(place / "run.yaml"))
+        trained = next((place / "runs" / "artifacts" / "pretrain").glob("[!.]*/manifest.json")).parent
+        run = operator.start("evaluate/held-out", config=str(place / "run.yaml"), checkpoint=str(trained))
         assert operator.wait(run) == "COMPLETED", operator.logs(run)
         assert operator.says(run, "evaluate: Completed: perplexity ")
     measured = next((place / "runs" / "artifacts" / "evaluate").iterdir())
