@@ -202,7 +202,7 @@ def test_held_out_text_is_measured_by_its_deployment_whose_form_explains_itself(
         run = operator.start("evaluate/held-out", config=str(place / "run.yaml"), checkpoint=str(trained))
         assert operator.wait(run) == "COMPLETED", operator.logs(run)
         assert operator.says(run, "evaluate: Completed: perplexity ")
-    measured = next((place / "runs" / "artifacts" / "evaluate").iterdir())
+    measured = next((place / "runs" / "artifacts" / "evaluate").glob("[!.]*"))
     shown = subprocess.run([str(COMMAND), "inspect", str(measured)], capture_output=True, text=True, check=True).stdout
     for key, held_out in json.loads((measured / "evaluations.json").read_text(encoding="utf-8")).items():
         assert re.search(rf"\n +{held_out['loss']:.4f} +\d+\.\d{{4}} +{held_out['tokens']}  pack {key}\n", shown)
