@@ -94,17 +94,17 @@ def remove(stored: Stored) -> bool:
     return True
 
 
+def verify(workspace: Workspace, stored: Stored) -> str | None:
+    """Return what is wrong with an artifact, every byte being read; None where nothing is."""
+    return None if stored.is_draft else workspace.damage(stored.folder, anew=True)
+
+
 def _sizes(folder: Path) -> Iterator[int]:
     """Yield the bytes of each file, those left out that a run at work takes away meanwhile."""
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
                 yield Path(place, name).stat().st_size
-
-
-def verify(workspace: Workspace, stored: Stored) -> str | None:
-    """Return what is wrong with an artifact, every byte being read; None where nothing is."""
-    return None if stored.is_draft else workspace.damage(stored.folder, anew=True)
 
 
 def _needed(workspace: Workspace, kept_runs: int) -> tuple[dict[Identity, str], dict[Identity, datetime]]:

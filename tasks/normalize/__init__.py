@@ -7,6 +7,7 @@ be read is listed among the removed, with its file, line and reason. `raw.parque
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -163,14 +164,19 @@ def _check_unchanged(file: RawFile) -> None:
     if REMOTE in file.path:
         return
     status = Path(file.path).stat()
-    if (status.st_size, status.st_mtime_ns) != (file.bytes, file.modified) and checksum(
-        Path(file.path)
-    ) != file.checksum:
+    version = status.st_size, status.st_mtime_ns
+    if version != (file.bytes, file.modified) and _checksum(file.path, *version) != file.checksum:
         raise PipelineError(
             f"normalize: {file.path}: changed while it was read: {file.bytes} bytes when it was listed, now "
             f"{status.st_size}{', but others' if status.st_size == file.bytes else ''}; run the same command again when "
             "nothing writes to it"
         )
+
+
+@lru_cache(maxsize=256)
+def _checksum(path: str, size: int, modified: int) -> str:
+    """Return a file's checksum; each version of it is read once, not for each of its parts."""
+    return checksum(Path(path))
 
 
 def _removed_row(document_id: str, file: RawFile, bad: BadRecord) -> dict[str, Any]:
