@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +104,18 @@ class Operator:
                 process.wait()
 
     def _get(self, path: str) -> Any:
-        answer = httpx.get(f"{self.server.api}/{path}", timeout=30)
-        answer.raise_for_status()
-        return answer.json()
+        return self._ask("GET", path, None)
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        answer = httpx.post(f"{self.server.api}/{path}", json=body, timeout=30)
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        """Return the server's answer. While SQLite is busy it says 503, on which Prefect's own clients ask again, too."""
+        for pause in (1, 2, 4, 0):
+            answer = httpx.request(method, f"{self.server.api}/{path}", json=body, timeout=30)
+            if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(pause)
         answer.raise_for_status()
         return answer.json()
 
